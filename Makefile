@@ -49,7 +49,7 @@ memory: setup    ## every means to fill a broker's memory, and half a million sh
 sim: setup       ## whole clusters simulated from ten thousand seeds (an hour; FLOWSTONE_SIM_SEEDS for fewer)
 	$(PY) -m tests.sim.run --seeds $${FLOWSTONE_SIM_SEEDS:-10000}
 
-chaos: setup     ## kills, cuts, full disks, power losses on a cluster of processes (about 8 minutes; needs root)
+chaos: setup     ## kills, cuts, full disks, power losses on a cluster of processes (about 15 minutes; needs root)
 	$(PY) -m tests.chaos.run --faults $${FLOWSTONE_CHAOS_FAULTS:-60}
 
 fuzz: setup      ## the native kernel under libFuzzer, ASan and UBSan (5 minutes, or FLOWSTONE_FUZZ_SECONDS; needs clang)

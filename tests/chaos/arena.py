@@ -23,6 +23,7 @@ from tests.faults.checker import ACKS_ALL, Anomaly, ObservedLog, origin_of
 from tests.faults.group_history import NOT_COMMITTED, GroupHistory
 from tests.faults.traffic import SteadyConsumer
 
+from .bank import Bank
 from .cluster import ChaosCluster
 from .history import ClusterHistory, Journal
 from .replicas import compare, observe, offsets_of_later_epochs, read_copy
@@ -31,6 +32,7 @@ from .traffic import GroupMember, PacedProducer, committed_offsets
 SAFE_TOPIC, LEADERLY_TOPIC = "safe", "leaderly"  # written with acks=all, with acks=1
 PARTITIONS = 4
 MEMBERS = 2
+FIXED_DESKS = 3
 PROGRESS_S_MAX = 30.0
 IN_SYNC_S_MAX = 60.0
 CATCH_UP_S_MAX = 30.0
@@ -40,7 +42,9 @@ Logs = dict[TopicPartition, ObservedLog]
 
 
 class Arena:
-    def __init__(self, cluster: ChaosCluster, directory: Path, records_per_second: float) -> None:
+    def __init__(
+        self, cluster: ChaosCluster, directory: Path, records_per_second: float, fixed_desk_count: int = FIXED_DESKS
+    ) -> None:
         self.cluster = cluster
         self.anomalies: list[Anomaly] = []
         self.acknowledged_count = 0
@@ -57,6 +61,8 @@ class Arena:
             self.partitions = cluster.create_topic(SAFE_TOPIC, PARTITIONS)
             self.leaderly_partitions = cluster.create_topic(LEADERLY_TOPIC, 1)
             self._start_clients(records_per_second)
+            self.bank = Bank(cluster, self.journal, directory / "tellers.log", fixed_desk_count)
+            self._stack.callback(self.bank.close)
             self._stack = self._stack.pop_all()
         self.recover(time.monotonic(), "the start")
 
@@ -94,8 +100,8 @@ class Arena:
             time.sleep(POLL_S)
         return True
 
-    def recover(self, healed_s: float, after: str) -> tuple[float, float]:
-        """Seconds from then until all partitions make progress, and until all replicas are in sync."""
+    def recover(self, healed_s: float, after: str) -> tuple[float, float, float]:
+        """Seconds from then until all partitions make progress, all replicas are in sync, and transactions commit."""
         is_going = self.wait_progress(healed_s)
         recovery_s = time.monotonic() - healed_s
         if not is_going:
@@ -107,7 +113,7 @@ class Arena:
             self.anomalies.append(Anomaly("never in sync", self.partitions[0], -1, f"{after}; {told}"))
         in_sync_s = time.monotonic() - healed_s
         self._check_commits()
-        return recovery_s, in_sync_s
+        return recovery_s, in_sync_s, self.bank.check_going(healed_s, after)
 
     def _check_commits(self) -> None:
         """An acknowledged commit stays (G3)."""
@@ -126,6 +132,7 @@ class Arena:
 
     def finish(self) -> list[Anomaly]:
         """Everything that is wrong, the brokers having stopped."""
+        self.bank.finish()
         for producer in self.producers:
             producer.rest()
             if producer.unanswered:
@@ -142,7 +149,12 @@ class Arena:
         self.cluster.stop()
         self._check_clients()
         self._check_disks()
-        return self.anomalies + self.group.anomalies
+        return self.all_anomalies
+
+    @property
+    def all_anomalies(self) -> list[Anomaly]:
+        """Those found so far."""
+        return self.anomalies + self.group.anomalies + self.bank.anomalies
 
     def _wait_read(self) -> None:
         """Until the consumer has seen, and the group committed, everything that was acknowledged."""
@@ -182,14 +194,11 @@ class Arena:
     def _check_disks(self) -> None:
         logs, later = {}, {}
         for partition in (*self.partitions, *self.leaderly_partitions):
-            try:
-                copies = {node.node_id: read_copy(node.data, partition) for node in self.cluster.nodes.values()}
-            except CorruptBatch as damage:
-                self.anomalies.append(Anomaly("bad checksum", partition, -1, str(damage)))
-                continue
-            self.anomalies += compare(partition, copies)
-            logs[partition] = observe(copies[1])
-            later[partition] = offsets_of_later_epochs(copies[1])
+            if (copy := self._compare_copies(partition)) is not None:
+                logs[partition], later[partition] = observe(copy), offsets_of_later_epochs(copy)
+        for partition in self.bank.partitions:
+            if (copy := self._compare_copies(partition)) is not None:
+                self.bank.check_disk(partition, copy)
         for anomaly in self.safe.check_cluster(_of(logs, self.partitions)):
             if self._is_librdkafkas(anomaly, logs[anomaly.partition], later[anomaly.partition]):
                 self.sent_again_count += 1
@@ -197,6 +206,16 @@ class Arena:
                 self.anomalies.append(anomaly)
         anomalies, self.lost_count = self.leaderly.check_leaderly(_of(logs, self.leaderly_partitions))
         self.anomalies += anomalies
+
+    def _compare_copies(self, partition: TopicPartition) -> list[bytes] | None:
+        """The batches of a partition, the copies of which are found to be the same; None if one cannot be read."""
+        try:
+            copies = {node.node_id: read_copy(node.data, partition) for node in self.cluster.nodes.values()}
+        except CorruptBatch as damage:
+            self.anomalies.append(Anomaly("bad checksum", partition, -1, str(damage)))
+            return None
+        self.anomalies += compare(partition, copies)
+        return copies[1]
 
     def _is_librdkafkas(self, anomaly: Anomaly, log: ObservedLog, later: set[int]) -> bool:
         """Whether a pipelining producer wrote twice under two epochs (see `PacedProducer`)."""

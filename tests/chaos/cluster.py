@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -35,12 +35,18 @@ SETTLE_TIMEOUT_S = 60.0
 POLL_S = 0.05
 PORT = 9092
 _SKEWED_UP = Path(__file__).with_name("skewed_up.py")
-# Kafka's defaults but for what makes things happen more often: shrinking, leaders that go home, new segments.
+# Kafka's defaults but for what makes things happen more often: shrinking, leaders that go home, new segments, timeouts.
 SETTINGS = {
     "default.replication.factor": str(REPLICATION_FACTOR),
     "min.insync.replicas": str(MIN_INSYNC_REPLICAS),
     "offsets.topic.replication.factor": str(REPLICATION_FACTOR),
     "offsets.topic.num.partitions": "3",
+    "offsets.topic.segment.bytes": str(4 << 20),
+    "transaction.state.log.replication.factor": str(REPLICATION_FACTOR),
+    "transaction.state.log.min.isr": str(MIN_INSYNC_REPLICAS),
+    "transaction.state.log.num.partitions": "5",
+    "transaction.state.log.segment.bytes": str(4 << 20),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
     "replica.lag.time.max.ms": "4000",
     "leader.imbalance.check.interval.seconds": "5",
     "log.segment.bytes": str(4 << 20),
@@ -92,7 +98,9 @@ class Node:
 
     def _spawn(self) -> BrokerProcess:
         own = {"node.id": str(self.node_id), "zookeeper.connect": self._cluster.zookeeper.address}
-        program = UP if self.disk is None else (sys.executable, str(_SKEWED_UP), str(self.clock_file))
+        program = (
+            self._cluster.program if self.disk is None else (sys.executable, str(_SKEWED_UP), str(self.clock_file))
+        )
         return BrokerProcess(
             self.data,
             host=self._cluster.network.host_of(self.node_id),
@@ -169,9 +177,10 @@ class ChaosCluster:
         *,
         disk_bytes: int | None = None,
         settings: Mapping[str, str] | None = None,
+        program: Sequence[str] = UP,
     ) -> None:
-        """Without `disk_bytes` data is in plain directories."""
-        self.network, self.settings = network, settings or {}
+        """Without `disk_bytes` data is in plain directories, and brokers are what `program` starts."""
+        self.network, self.settings, self.program = network, settings or {}, program
         self._stack = ExitStack()
         with self._stack:
             self._stack.callback(network.close)

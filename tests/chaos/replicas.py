@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flowstone.types import TopicPartition
+from flowstone.wire.end_markers import read_end_marker
 from flowstone.wire.record_batch import decode_records, parse_header
 from tests.faults.checker import Anomaly, ObservedLog
 from tests.support.wire_client import whole_batches
@@ -46,3 +47,18 @@ def compare(partition: TopicPartition, copies: Mapping[int, list[bytes]]) -> lis
         detail = f"{len(first)} batches on {first_id}, {len(copy)} on {node_id}; they part at batch {at}"
         anomalies.append(Anomaly("replica divergence", partition, at, detail))
     return anomalies
+
+
+def committed_records(batches: Sequence[bytes]) -> tuple[dict[int, bytes], list[int]]:
+    """The values of committed transactions by their offsets, and where transactions begin that are still open."""
+    is_open: dict[int, dict[int, bytes]] = {}
+    committed: dict[int, bytes] = {}
+    for batch in batches:
+        header = parse_header(batch)
+        if not header.is_control:
+            records = {each.offset: each.value or b"" for each in decode_records(batch)}
+            (is_open.setdefault(header.producer_id, {}) if header.is_transactional else committed).update(records)
+        elif (marker := read_end_marker(batch, 0, header)) is not None:
+            ended = is_open.pop(header.producer_id, {})
+            committed.update(ended if marker.is_commit else {})
+    return committed, [min(records) for records in is_open.values()]

@@ -1,9 +1,9 @@
-"""Chaos on real processes: `python -m tests.chaos.run --faults 60` takes about ten minutes, and needs Linux and root.
+"""Chaos on real processes: `python -m tests.chaos.run --faults 60` takes about 15 minutes, and needs Linux and root.
 
-Three brokers, each with a network namespace and a file system of its own, a ZooKeeper, and librdkafka's clients. One
-fault after the other, of nine classes; after each the cluster has to be whole again. What happened is in
-`history.jsonl`; the report says what was found. The exit status is 0 only if there was no anomaly and recovery was
-quick enough.
+Three brokers, each with a network namespace and a file system of its own, a ZooKeeper, and librdkafka's clients, some
+of which write in transactions and are killed themselves. One fault after the other, of nine classes; after each the
+cluster has to be whole again. What happened is in `history.jsonl`; the report says what was found. The exit status is 0
+only if there was no anomaly, recovery was quick enough, and there were enough transactions.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from .network import Namespaces, become_private, why_no_namespaces
 
 RECOVERY_P95_S_MAX = 15.0
 RECORDS_PER_SECOND = 500
+TRANSACTIONS_S_MAX = 60.0  # to wait for them after a fault
 DISK_BYTES_MIN, DISK_BYTES_PER_FAULT = 512 << 20, 12 << 20
 ANOMALIES_SHOWN = 20
 
@@ -39,6 +40,7 @@ class Recovery(NamedTuple):
     what: str
     recovery_s: float
     in_sync_s: float
+    transactions_s: float  # until transactions are committed again
     silence_s: float  # the longest that a partition acknowledged nothing, from the fault's beginning on
 
 
@@ -60,6 +62,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.run", description=__doc__)
     parser.add_argument("--faults", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--transactions", type=int, default=200, help="wait for so many on average before the next fault (%(default)s)"
+    )
     parser.add_argument("--classes", default=",".join(CLASSES), help="some of: %(default)s")
     parser.add_argument("--directory", help="where to leave history, logs and report (default: a temporary one)")
     return parser.parse_args(arguments)
@@ -77,8 +82,9 @@ def run(directory: Path, options: argparse.Namespace) -> int:
         try:
             for kind in schedule(options.faults, chance, options.classes.split(",")):
                 recoveries.append(strike(arena, kind, chance, len(recoveries) + 1))
-                if arena.anomalies or arena.group.anomalies:
+                if arena.all_anomalies:
                     break  # what follows would only bury it
+                arena.bank.wait_transactions(len(recoveries) * options.transactions, TRANSACTIONS_S_MAX)
             anomalies = arena.finish()
         except BrokerDied as death:
             print(f"a broker does not start:\n{death}", file=sys.stderr)
@@ -95,14 +101,16 @@ def run(directory: Path, options: argparse.Namespace) -> int:
 def strike(arena: Arena, kind: str, chance: random.Random, number: int) -> Recovery:
     arena.journal.write("fault", number=number, kind=kind)
     struck_s = time.monotonic()
+    arena.bank.strike()
     what = CLASSES[kind](arena.cluster, chance)
     arena.journal.write("healed", number=number, kind=kind, what=what)
-    recovery_s, in_sync_s = arena.recover(time.monotonic(), what)
+    recovery_s, in_sync_s, transactions_s = arena.recover(time.monotonic(), what)
     silence_s = arena.safe.longest_silence_s(struck_s, time.monotonic())
-    recovery = Recovery(kind, what, recovery_s, in_sync_s, silence_s)
+    recovery = Recovery(kind, what, recovery_s, in_sync_s, transactions_s, silence_s)
     arena.journal.write("recovered", number=number, **recovery._asdict())
     told = f"silent for {silence_s:.2f} s, progress after {recovery_s:.2f} s, in sync after {in_sync_s:.2f} s"
-    print(f"{number:4} {what}: {told}", flush=True)
+    count = len(arena.bank.claims.committed)
+    print(f"{number:4} {what}: {told}, {count} transactions", flush=True)
     return recovery
 
 
@@ -119,7 +127,9 @@ def report(
         "took_s": round(took_s, 1),
         "acknowledged": arena.acknowledged_count,
         "commits": arena.group.acknowledged_count,
+        "transactions": arena.bank.figures(),
         "recovery_s": quantiles([each.recovery_s for each in recoveries]),
+        "transactions_s": quantiles([each.transactions_s for each in recoveries]),
         "in_sync_s": quantiles([each.in_sync_s for each in recoveries]),
         "silence_s": quantiles([each.silence_s for each in recoveries]),
         "by_class": {
@@ -136,10 +146,13 @@ def report(
         "sent_again_by_librdkafka": arena.sent_again_count,
         "refused_commits": dict(refused_commits),
         "failed_starts": sum(node.failed_starts for node in arena.cluster.nodes.values()),
-        "anomalies": len(arena.anomalies) + len(arena.group.anomalies),
+        "anomalies": len(arena.all_anomalies),
     }
     print(json.dumps(figures, indent=2))
     (directory / "report.json").write_text(json.dumps(figures, indent=2))
+    if len(arena.bank.claims.committed) < len(recoveries) * options.transactions:
+        print(f"fewer than {options.transactions} transactions for each fault")
+        return False
     return not recoveries or quantiles([each.recovery_s for each in recoveries])["p95"] <= RECOVERY_P95_S_MAX
 
 

@@ -19,6 +19,7 @@ from .network import Loopback
 from .traffic import GROUP
 
 RECORDS_PER_SECOND = 200
+TRANSACTIONS_MIN = 50
 # Failover takes a session: the shortest that a busy machine keeps up with.
 SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
 
@@ -27,7 +28,7 @@ SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
 def arena(tmp_path: Path) -> Iterator[Arena]:
     with (
         ChaosCluster(tmp_path, Loopback(), settings=SETTINGS) as cluster,
-        Arena(cluster, tmp_path, RECORDS_PER_SECOND) as arena,
+        Arena(cluster, tmp_path, RECORDS_PER_SECOND, fixed_desk_count=1) as arena,
     ):
         yield arena
 
@@ -61,4 +62,7 @@ def test_nothing_acknowledged_is_lost_when_leaders_and_coordinators_die_and_all_
 
     anomalies = arena.finish()
     assert not anomalies, describe(anomalies)
-    print(f"{arena.acknowledged_count} acknowledged, {arena.group.acknowledged_count} commits")
+    transactions = len(arena.bank.claims.committed)
+    assert transactions > TRANSACTIONS_MIN
+    commits = arena.group.acknowledged_count
+    print(f"{arena.acknowledged_count} acknowledged, {commits} commits, {transactions} transactions")

@@ -19,7 +19,7 @@ import contextlib
 import hashlib
 import json
 import os
-import random
+import re
 import resource
 import shutil
 import signal
@@ -65,6 +65,8 @@ TEST_TIMEOUT_S = 60
 KILLED_PERCENT_MIN = 97.0
 
 KILLED, SURVIVED, TIMED_OUT, NOT_RUN = "killed", "survived", "timed out", "run by no test"
+
+_LINE_NUMBER = re.compile(r":\d+ ")
 
 
 @dataclass
@@ -217,14 +219,32 @@ def read_judged() -> dict[tuple[str, str, str], str]:
 
 
 def pick(count: int, seed: int) -> list[Mutant]:
-    """Return that many mutants of all that can be made; the same seed and sources give the same ones."""
+    """Return that many mutants of all that can be made, chosen by `rank`.
+
+    A mutant's rank depends on itself and the seed alone: after a change elsewhere nearly the same are picked.
+    """
     base = ROOT / "src" / "flowstone"
     mutants = [mutant for file in sources() for mutant in find_mutants(file, (base / file).read_bytes())]
     stale = set(read_judged()) - {(mutant.file, mutant.function, mutant.change) for mutant in mutants}
     for file, function, change in sorted(stale):
         print(f"the code has changed: remove from judged.toml {file} {function}: {change}")
     print(f"{len(mutants)} mutants can be made; {min(count, len(mutants))} are picked by seed {seed}", flush=True)
-    return random.Random(seed).sample(mutants, min(count, len(mutants)))
+    return sorted(mutants, key=lambda mutant: rank(mutant, seed))[:count]
+
+
+def rank(mutant: Mutant, seed: int) -> bytes:
+    """Return a number that is random but the same in every run, and while the mutant's lines move."""
+    return hashlib.sha256("\0".join((str(seed), mutant.file, mutant.function, mutant.change)).encode()).digest()
+
+
+def unnoticed(log: str) -> set[str]:
+    """Return what earlier output names as not noticed, without line numbers."""
+    return {
+        _LINE_NUMBER.sub(" ", line.partition(f"{result}: ")[2], count=1)
+        for line in log.splitlines()
+        for result in (SURVIVED, NOT_RUN)
+        if f"{result}: " in line
+    }
 
 
 def report(outcomes: list[Outcome], judged_count: int, seconds: float) -> bool:
@@ -248,9 +268,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=1, help="begin with this one, after a round was stopped")
     parser.add_argument("--only", default="", help="only mutants whose file, line or change contains this text")
+    parser.add_argument("--again", type=Path, help="only what this output of an earlier run names as not noticed")
     options = parser.parse_args()
     judged = read_judged()
     picked = [mutant for mutant in pick(options.count, options.seed) if options.only in str(mutant)]
+    if options.again is not None:
+        names = unnoticed(options.again.read_text())
+        picked = [mutant for mutant in picked if _LINE_NUMBER.sub(" ", str(mutant), count=1) in names]
     to_run = [mutant for mutant in picked if (mutant.file, mutant.function, mutant.change) not in judged]
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="flowstone-mutants-") as folder:

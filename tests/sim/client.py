@@ -5,16 +5,19 @@ Answers and their absence are told as they are: `Unanswered` is an outcome that 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import TypeVar
 
 from flowstone.client.connection import Address
 from flowstone.client.errors import ClientError
-from flowstone.client.peer import Peer
+from flowstone.client.peer import VERSIONS_MIN, Peer
+from flowstone.client.wire_session import VersionRange
 from flowstone.errors import ErrorCode
 from flowstone.ports.clock import Clock
 from flowstone.ports.network import Network
 from flowstone.types import TopicPartition
+from flowstone.wire.apis import Api
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     FindCoordinatorRequest,
@@ -30,6 +33,7 @@ ANSWER_TIMEOUT_S = 2.0
 CONNECT_TIMEOUT_S = 1.0
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 0.25
 CLIENT_ID = "simulated"
+GROUP, TRANSACTION = 0, 1  # the kinds of coordinators
 
 
 class Unanswered(Exception):
@@ -37,14 +41,23 @@ class Unanswered(Exception):
 
 
 class Client:
-    def __init__(self, network: Network, clock: Clock, random: Random, bootstrap: list[Address]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        bootstrap: list[Address],
+        versions: Mapping[type[Message], int] | None = None,
+    ) -> None:
+        """`versions` has the highest versions that the client knows, where these are not the newest."""
         self.clock, self.random = clock, random
         self._network, self._bootstrap = network, bootstrap
-        self._peers: dict[Address, Peer] = {}
+        self._versions = versions or {}
+        self._peers: dict[Address, _Peer] = {}
         self._addresses: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._leader_epochs: dict[TopicPartition, int] = {}
-        self._coordinators: dict[str, Address] = {}
+        self._coordinators: dict[tuple[int, str], Address] = {}
         self.topic_ids: dict[str, bytes] = {}
 
     async def ask(self, address: Address, request: Message, kind: type[Response]) -> Response:
@@ -57,13 +70,14 @@ class Client:
         except ClientError as error:
             raise Unanswered(str(error)) from error
 
-    async def _connection(self, address: Address) -> Peer:
+    async def _connection(self, address: Address) -> _Peer:
         peer = self._peers.get(address)
         if peer is None or not peer.is_open:
             try:
-                peer = await Peer.connect(self._network, self.clock, address, CLIENT_ID, CONNECT_TIMEOUT_S)
+                peer = await _Peer.connect(self._network, self.clock, address, CLIENT_ID, CONNECT_TIMEOUT_S)
             except ClientError as error:
                 raise Unanswered(str(error)) from error
+            peer.know_up_to(self._versions)
             self._peers[address] = peer
         return peer
 
@@ -119,21 +133,23 @@ class Client:
             raise Unanswered(f"nobody knows of {topic}")
         return answer
 
-    async def ask_coordinator(self, group_id: str, request: Message, kind: type[Response]) -> Response:
-        if group_id not in self._coordinators:
-            wanted = FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id])
+    async def ask_coordinator(
+        self, key: str, request: Message, kind: type[Response], key_type: int = GROUP
+    ) -> Response:
+        if (key_type, key) not in self._coordinators:
+            wanted = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
             found = (await self.ask_any(wanted, FindCoordinatorResponse)).coordinators[0]
             if found.error_code:
-                raise Unanswered(f"{group_id} has no coordinator: {ErrorCode(found.error_code).name}")
-            self._coordinators[group_id] = Address(found.host, found.port)
+                raise Unanswered(f"{key} has no coordinator: {ErrorCode(found.error_code).name}")
+            self._coordinators[key_type, key] = Address(found.host, found.port)
         try:
-            return await self.ask(self._coordinators[group_id], request, kind)
+            return await self.ask(self._coordinators[key_type, key], request, kind)
         except Unanswered:
-            self.forget_coordinator(group_id)
+            self.forget_coordinator(key, key_type)
             raise
 
-    def forget_coordinator(self, group_id: str) -> None:
-        self._coordinators.pop(group_id, None)
+    def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
+        self._coordinators.pop((key_type, key), None)
 
     async def back_off(self) -> None:
         await self.clock.sleep(self.random.uniform(BACKOFF_S_MIN, BACKOFF_S_MAX))
@@ -141,3 +157,15 @@ class Client:
     def close(self) -> None:
         for peer in self._peers.values():
             peer.close()
+
+
+class _Peer(Peer):
+    """A connection whose client may know less than brokers do."""
+
+    def know_up_to(self, versions: Mapping[type[Message], int]) -> None:
+        """Ask for no version above these. Called before the first request."""
+
+        def known_versions(api: Api) -> VersionRange:
+            return VERSIONS_MIN.get(api.request, api.min_version), versions.get(api.request, api.max_version)
+
+        self._session._known_versions = known_versions

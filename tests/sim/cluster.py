@@ -39,6 +39,8 @@ SETTINGS = {
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "100",
     "replica.lag.time.max.ms": "1500",
     "replica.fetch.max.bytes": "49152",

@@ -26,16 +26,87 @@ FETCH_BYTES = 48 << 10
 FETCH_WAIT_MS = 500
 LATEST = -1
 CONSUMER_REPLICA_ID = -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 PAUSE_S_MAX = 0.05
 # After so many polls the end is asked for, too.
 END_ASKED_SHARE = 0.1
 
 
+class PartitionFetches:
+    """Fetches of one partition: from its leader, or from the replica that the leader prefers for the reader's rack."""
+
+    def __init__(
+        self, client: Client, partition: TopicPartition, rack: str = "", isolation_level: int = READ_UNCOMMITTED
+    ) -> None:
+        self.client, self._partition, self._rack = client, partition, rack
+        self._isolation_level = isolation_level
+        self._near: int | None = None
+
+    async def fetch(self, position: int) -> tuple[ErrorCode, FetchResponsePartition, bool]:
+        """Return the code, the answer, and whether it is from the leader. Raises Unanswered."""
+        answer = await self._fetch(position)
+        code = ErrorCode(answer.error_code)
+        near, self._near = self._near, None
+        if code is ErrorCode.NONE:
+            self._near = answer.preferred_read_replica if answer.preferred_read_replica >= 0 else near
+        else:
+            self.client.forget_leader(self._partition)
+        return code, answer, near is None
+
+    async def _fetch(self, position: int) -> FetchResponsePartition:
+        topic, index = self._partition
+        await self.client.leader(self._partition)  # the topic's id, and the epoch
+        wanted = FetchRequestPartition(
+            partition=index,
+            fetch_offset=position,
+            partition_max_bytes=FETCH_BYTES,
+            current_leader_epoch=self.client.leader_epoch(self._partition),
+        )
+        topics = [FetchRequestTopic(topic=topic, topic_id=self.client.topic_ids[topic], partitions=[wanted])]
+        request = FetchRequest(
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            isolation_level=self._isolation_level,
+            session_epoch=-1,
+            topics=topics,
+            rack_id=self._rack,
+        )
+        answer = await self._ask_replica(request)
+        if answer.error_code:
+            raise Unanswered(ErrorCode(answer.error_code).name)
+        return answer.responses[0].partitions[0]
+
+    async def _ask_replica(self, request: FetchRequest) -> FetchResponse:
+        if self._near is None:
+            return await self.client.ask_leader(self._partition, request, FetchResponse)
+        near, self._near = self._near, None
+        answer = await self.client.ask_node(near, request, FetchResponse)
+        self._near = near
+        return answer
+
+    async def end_offset(self) -> int:
+        """Return the end as the leader tells it, or the last stable offset to a reader of committed data."""
+        topic, index = self._partition
+        epoch = self.client.leader_epoch(self._partition)
+        wanted = ListOffsetsRequestPartition(partition_index=index, timestamp=LATEST, current_leader_epoch=epoch)
+        topics = [ListOffsetsRequestTopic(name=topic, partitions=[wanted])]
+        request = ListOffsetsRequest(
+            replica_id=CONSUMER_REPLICA_ID, isolation_level=self._isolation_level, topics=topics
+        )
+        answer = await self.client.ask_leader(self._partition, request, ListOffsetsResponse)
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            self.client.forget_leader(self._partition)
+            raise Unanswered(ErrorCode(found.error_code).name)
+        return found.offset
+
+
 class Consumer:
     def __init__(self, client: Client, history: ClusterHistory, partition: TopicPartition, rack: str = "") -> None:
         """With a rack it reads from the replica there, if the leader says so."""
-        self.client, self._history, self._partition, self._rack = client, history, partition, rack
-        self._near: int | None = None
+        self.client, self._history, self._partition = client, history, partition
+        self._fetches = PartitionFetches(client, partition, rack)
         self.position = self._end_told = 0
         self.is_stopping = False
 
@@ -53,16 +124,12 @@ class Consumer:
 
     async def poll(self) -> list[tuple[int, bytes]]:
         """The records at the position and after it, each once; none if there are none now."""
-        answer = await self._fetch()
-        code = ErrorCode(answer.error_code)
-        near, self._near = self._near, None
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE and near is None:
+        code, answer, is_from_leader = await self._fetches.fetch(self.position)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and is_from_leader:
             self._history.note("taken back", self._partition, self.position, "the position is out of range")
             self.is_stopping = True
         if code is not ErrorCode.NONE:
-            self.client.forget_leader(self._partition)
             raise Unanswered(code.name)
-        self._near = answer.preferred_read_replica if answer.preferred_read_replica >= 0 else near
         assert isinstance(answer.records, bytes | memoryview | None)
         return self._take(bytes(answer.records or b""))
 
@@ -82,54 +149,14 @@ class Consumer:
             self.is_stopping = True
         return records
 
-    async def _fetch(self) -> FetchResponsePartition:
-        topic, index = self._partition
-        await self.client.leader(self._partition)  # the topic's id, and the epoch
-        wanted = FetchRequestPartition(
-            partition=index,
-            fetch_offset=self.position,
-            partition_max_bytes=FETCH_BYTES,
-            current_leader_epoch=self.client.leader_epoch(self._partition),
-        )
-        topics = [FetchRequestTopic(topic=topic, topic_id=self.client.topic_ids[topic], partitions=[wanted])]
-        request = FetchRequest(
-            max_wait_ms=FETCH_WAIT_MS,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            session_epoch=-1,
-            topics=topics,
-            rack_id=self._rack,
-        )
-        answer = await self._ask_replica(request)
-        if answer.error_code:
-            raise Unanswered(ErrorCode(answer.error_code).name)
-        return answer.responses[0].partitions[0]
-
-    async def _ask_replica(self, request: FetchRequest) -> FetchResponse:
-        if self._near is None:
-            return await self.client.ask_leader(self._partition, request, FetchResponse)
-        near, self._near = self._near, None
-        answer = await self.client.ask_node(near, request, FetchResponse)
-        self._near = near
-        return answer
-
     async def end_offset(self) -> int:
         """Never before what this consumer has read, or was told is the end."""
-        topic, index = self._partition
-        epoch = self.client.leader_epoch(self._partition)
-        wanted = ListOffsetsRequestPartition(partition_index=index, timestamp=LATEST, current_leader_epoch=epoch)
-        topics = [ListOffsetsRequestTopic(name=topic, partitions=[wanted])]
-        request = ListOffsetsRequest(replica_id=CONSUMER_REPLICA_ID, topics=topics)
-        answer = await self.client.ask_leader(self._partition, request, ListOffsetsResponse)
-        found = answer.topics[0].partitions[0]
-        if found.error_code:
-            self.client.forget_leader(self._partition)
-            raise Unanswered(ErrorCode(found.error_code).name)
-        if found.offset < max(self._end_told, self.position):
+        end_offset = await self._fetches.end_offset()
+        if end_offset < max(self._end_told, self.position):
             detail = f"{self._end_told} was the end, and {self.position} is the position"
-            self._history.note("end went back", self._partition, found.offset, detail)
-        self._end_told = found.offset
-        return found.offset
+            self._history.note("end went back", self._partition, end_offset, detail)
+        self._end_told = end_offset
+        return end_offset
 
     async def read_log(self) -> ObservedLog:
         """The whole partition as it is now."""

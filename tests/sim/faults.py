@@ -9,7 +9,7 @@ from random import Random
 from flowstone.types import TopicPartition
 
 from .cluster import Cluster, Machine
-from .history import OFFSETS_PARTITION, ClusterHistory
+from .history import OFFSETS_PARTITION, TRANSACTIONS_PARTITION, ClusterHistory
 
 FAULTS_MIN, FAULTS_MAX = 2, 7
 DOWN_S_MAX = 4.0
@@ -22,6 +22,8 @@ SLOWNESS_MAX = 150.0
 CLOCK_JUMP_MS_MAX = 50 * 60 * 1000
 FLIPS_MAX = 3
 FLUSHES_BEFORE_MAX = 3
+# From when a client asks for a commit: until the decision is replicated, or until markers are.
+COMMITS_S_MAX = (0.003, 0.01)
 
 
 # Everything that may happen, by name; what is named twice happens twice as often.
@@ -46,6 +48,9 @@ EVERYTHING = (
     "flip_bits",
 )
 
+# What may happen besides where there are transactions.
+WITH_TRANSACTIONS = ("kill_coordinator_at_commit", "kill_coordinator_at_last_commit")
+
 # A lost disk alone: with another broker out at the wrong time, an operator would have to say what is to be lost.
 DISK_LOSS = ("jump_clock", "flip_bits", "slow_disk")
 DISK_LOSS_SHARE = 0.1
@@ -60,7 +65,8 @@ class Faults:
         self._is_over = False
 
     def schedule(self, duration_s: float) -> None:
-        if self._kinds == self._named(EVERYTHING) and self._random.random() < DISK_LOSS_SHARE:
+        everything = self._named(EVERYTHING), self._named((*EVERYTHING, *WITH_TRANSACTIONS))
+        if self._kinds in everything and self._random.random() < DISK_LOSS_SHARE:
             self._kinds = self._named(DISK_LOSS)
             self._at(self._random.uniform(0, duration_s), self._lose_disk)
         for _ in range(self._random.randint(FAULTS_MIN, FAULTS_MAX)):
@@ -104,6 +110,28 @@ class Faults:
                 self._later(DOWN_S_MAX, machine.start)
 
         self._history.traps.append(spring)
+
+    def _kill_coordinator_at_commit(self) -> None:
+        """The transaction coordinator dies while it decides, or right after it has decided."""
+        self._trap_commit(is_last=False)
+
+    def _kill_coordinator_at_last_commit(self) -> None:
+        """So does the client, which will not ask again."""
+        self._trap_commit(is_last=True)
+
+    def _trap_commit(self, *, is_last: bool) -> None:
+        def spring(is_clients_last: bool) -> None:
+            if is_clients_last >= is_last:
+                self._history.commit_traps.remove(spring)
+                self._at(self._random.uniform(0, self._random.choice(COMMITS_S_MAX)), kill)
+
+        def kill() -> None:
+            machine = self._cluster.leader(TRANSACTIONS_PARTITION)
+            if machine is not None:
+                machine.kill(loses_power=self._random.random() < 0.5)
+                self._later(DOWN_S_MAX, machine.start)
+
+        self._history.commit_traps.append(spring)
 
     def _lose_power(self) -> None:
         machine = self._machine()

@@ -15,6 +15,7 @@ from tests.faults.group_history import GroupHistory
 
 NOTHING = -1
 OFFSETS_PARTITION = TopicPartition("__consumer_offsets", 0)
+TRANSACTIONS_PARTITION = TopicPartition("__transaction_state", 0)
 
 
 class ClusterHistory(History):
@@ -25,8 +26,10 @@ class ClusterHistory(History):
         self.acks_one_count = self.seen_count = 0
         # Called with the end of what was acknowledged.
         self.on_acknowledged: Callable[[TopicPartition, int], None] = lambda partition, next_offset: None
-        # Called with the partition that has the record: a group's, if a commit was.
+        # Called with the partition that has the record: a coordinator's, if a commit was.
         self.traps: list[Callable[[TopicPartition], None]] = []
+        # Called when a transaction's commit is about to be asked for, with whether the client dies then.
+        self.commit_traps: list[Callable[[bool], None]] = []
         self._highest: dict[TopicPartition, int] = {}
 
     def highest_acknowledged(self, partition: TopicPartition) -> int:
@@ -55,8 +58,12 @@ class ClusterHistory(History):
         self.spring_traps(OFFSETS_PARTITION)
 
     def spring_traps(self, partition: TopicPartition) -> None:
-        for trap in self.traps:
+        for trap in [*self.traps]:
             trap(partition)
+
+    def spring_commit_traps(self, *, is_last: bool) -> None:
+        for trap in [*self.commit_traps]:
+            trap(is_last)
 
     def note(self, kind: str, partition: TopicPartition, offset: int, detail: str) -> None:
         self.anomalies.append(Anomaly(kind, partition, offset, detail))

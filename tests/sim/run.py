@@ -48,11 +48,12 @@ def _run(arguments: argparse.Namespace) -> int:
                 return
             yield arguments.first + count
 
-    ran, failed, acknowledged, slowest_recovery_s = 0, [], 0, 0.0
+    ran, failed, acknowledged, transactions, slowest_recovery_s = 0, [], 0, 0, 0.0
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         for outcome in _results(processes, seeds()):
             ran += 1
             acknowledged += outcome.acknowledged_count
+            transactions += outcome.transaction_count
             slowest_recovery_s = max(slowest_recovery_s, outcome.recovered_s)
             if outcome.problems:
                 failed.append(outcome.seed)
@@ -61,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
     took_s = time.monotonic() - started_s
     print(
         f"{ran} seeds, {len(failed)} with problems {failed[:20] or ''}; {acknowledged} records acknowledged, "
-        f"slowest recovery {slowest_recovery_s:.1f} s; {took_s:.0f} s"
+        f"{transactions} transactions committed, slowest recovery {slowest_recovery_s:.1f} s; {took_s:.0f} s"
     )
     return bool(failed)
 
@@ -79,6 +80,7 @@ def _summary(outcome: Outcome) -> str:
     return (
         f"digest {outcome.digest:08x}, {outcome.simulated_s:.1f} s simulated in {outcome.turn_count} turns, "
         f"{outcome.acknowledged_count} acknowledged, {outcome.seen_count} seen, {outcome.committed_count} committed, "
+        f"{outcome.transaction_count} transactions, "
         f"recovered in {outcome.recovered_s:.1f} s"
     )
 

@@ -10,15 +10,17 @@ import gc
 import logging
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 from unittest.mock import patch
 
 from flowstone.errors import ErrorCode
 from flowstone.log.segments import preallocation
 from flowstone.types import TopicPartition
+from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
@@ -31,13 +33,16 @@ from .clock import ProcessClock
 from .cluster import Cluster
 from .consumer import Consumer
 from .determinism import chance_from
-from .faults import EVERYTHING, Faults
+from .faults import EVERYTHING, WITH_TRANSACTIONS, Faults
 from .history import ClusterHistory
 from .invariants import Invariants
 from .loop import SimulatedLoop
 from .member import Member
 from .operator import Operator
 from .producer import Producer
+from .transactions.load import PARTITIONS as ACCOUNT_PARTITIONS
+from .transactions.load import TOPIC as ACCOUNTS
+from .transactions.load import TransactionLoad
 
 BROKER_COUNT = 3
 TOPICS, PARTITIONS = ("t0", "t1"), 2
@@ -48,11 +53,24 @@ FAULTS_S = 12.0
 OPERATOR_SHARE = 0.4
 # From when everything has healed.
 PROGRESS_S_MAX = 30.0
+JUDGEMENT_S_MAX = 60.0
 LOOK_S = 0.1
 CLIENT_HOST = "c"
 TRACEBACK_ENTRIES = 4
 ROOM = {"ZEROS_FROM_BYTES": 300, "ZEROS_BYTES_MIN": 400, "ZEROS_BYTES_MAX": 1500}
 COLLECTIONS = 2  # the first one finalizes tasks that killed processes left behind, and so keeps what they had
+
+
+class Loads(NamedTuple):
+    """What clients do in a simulation."""
+
+    has_plain_traffic: bool
+    has_transactions: bool
+
+
+PLAIN_TRAFFIC, TRANSACTIONS = Loads(True, False), Loads(False, True)
+# One seed after the other has each of these.
+ALL_LOADS = (PLAIN_TRAFFIC, TRANSACTIONS, Loads(True, True))
 
 
 @dataclass
@@ -63,6 +81,7 @@ class Outcome:
     acknowledged_count: int = 0
     seen_count: int = 0
     committed_count: int = 0
+    transaction_count: int = 0
     turn_count: int = 0
     simulated_s: float = 0.0
     recovered_s: float = 0.0
@@ -70,7 +89,7 @@ class Outcome:
 
 
 class Simulation:
-    def __init__(self, seed: int, faults: Sequence[str], *, ends_early: bool) -> None:
+    def __init__(self, seed: int, faults: Sequence[str], loads: Loads, *, ends_early: bool) -> None:
         self.outcome = Outcome(seed)
         self._faults, self._ends_early = faults, ends_early
         self._random = Random(seed)
@@ -85,6 +104,8 @@ class Simulation:
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
         self._members: list[Member] = []
+        self._loads = loads
+        self._transactions: TransactionLoad | None = None
         self._is_looking = True
 
     def note(self, what: str) -> None:
@@ -105,6 +126,8 @@ class Simulation:
         outcome.acknowledged_count = self.history.acknowledged_count
         outcome.seen_count = self.history.seen_count
         outcome.committed_count = self.history.groups.acknowledged_count
+        if self._transactions is not None:
+            outcome.transaction_count = self._transactions.history.committed_count
         self.loop.close()
         return outcome
 
@@ -140,14 +163,17 @@ class Simulation:
 
     # The load
 
-    def _client(self) -> Client:
+    def _client(self, versions: Mapping[type[Message], int] | None = None) -> Client:
         network = self.cluster.network.host(CLIENT_HOST, self._process)
-        return Client(network, self._clock, self._random, self.cluster.addresses)
+        return Client(network, self._clock, self._random, self.cluster.addresses, versions)
 
     async def _create_topics(self) -> None:
         client = self._client()
-        for topic in TOPICS:
-            wanted = CreateTopicsRequestTopic(name=topic, num_partitions=PARTITIONS, replication_factor=BROKER_COUNT)
+        topics = dict.fromkeys(TOPICS, PARTITIONS)
+        if self._loads.has_transactions:
+            topics[ACCOUNTS] = ACCOUNT_PARTITIONS
+        for topic, count in topics.items():
+            wanted = CreateTopicsRequestTopic(name=topic, num_partitions=count, replication_factor=BROKER_COUNT)
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             while code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 try:
@@ -159,6 +185,22 @@ class Simulation:
         client.close()
 
     def _start_clients(self) -> None:
+        if self._loads.has_transactions:
+            racks = [machine.name for machine in self.cluster.machines]
+            self._transactions = TransactionLoad(self._client, self.history, racks)
+            for each in self._transactions.running():
+                self._process.start(each)
+        if self._loads.has_plain_traffic:
+            self._start_plain_traffic()
+        partitions = [*self._partitions] if self._loads.has_plain_traffic else []
+        if self._transactions is not None:
+            partitions += self._transactions.partitions
+        node_ids = [machine.node_id for machine in self.cluster.machines]
+        self._operator = Operator(self._client(), partitions, node_ids, self.note)
+        if self._random.random() < OPERATOR_SHARE:
+            self._process.start(self._operator.run())
+
+    def _start_plain_traffic(self) -> None:
         for number, partition in enumerate(self._partitions):
             acks = 1 if number % len(self._partitions) == len(self._partitions) - 1 else ACKS_ALL
             self._producers.append(Producer(self._client(), self.history, f"p{number}", partition, acks))
@@ -167,11 +209,7 @@ class Simulation:
         extra = self._random.choice(self._partitions)
         self._producers.append(Producer(self._client(), self.history, "q", extra, ACKS_ALL))
         self._members = [Member(self._client(), self.history, GROUP_ID, TOPICS[0], PARTITIONS) for _ in range(MEMBERS)]
-        node_ids = [machine.node_id for machine in self.cluster.machines]
-        self._operator = Operator(self._client(), self._partitions, node_ids, self.note)
-        clients: list[Producer | Consumer | Member | Operator] = [*self._producers, *self._consumers, *self._members]
-        if self._random.random() < OPERATOR_SHARE:
-            clients.append(self._operator)
+        clients: list[Producer | Consumer | Member] = [*self._producers, *self._consumers, *self._members]
         for each in clients:
             self._process.start(each.run())
 
@@ -187,6 +225,8 @@ class Simulation:
         healed_s = self.loop.time()
         produced = [each.acknowledged_count for each in self._producers]
         committed = sum(each.committed_count for each in self._members)
+        transactions = self._transactions
+        ended = transactions.committed_counts() if transactions is not None else {}
 
         def waiting_for() -> list[str]:
             waiting = self.cluster.not_serving()
@@ -196,14 +236,20 @@ class Simulation:
                 for now, before in zip(self._producers, produced, strict=True)
                 if now.acknowledged_count < before + 2
             ]
-            if sum(each.committed_count for each in self._members) == committed:
+            if self._members and sum(each.committed_count for each in self._members) == committed:
                 waiting.append(GROUP_ID)
+            if transactions is not None:
+                now_ended = transactions.committed_counts()
+                waiting += [name for name, count in ended.items() if now_ended[name] == count]
             return waiting
 
         self._await(waiting_for, PROGRESS_S_MAX)
         self.outcome.recovered_s = self.loop.time() - healed_s
         for producer in self._producers:
             producer.is_stopping = True
+        if transactions is not None:
+            transactions.stop_producers()
+            self._await(transactions.unfinished, PROGRESS_S_MAX)
 
     def _judge(self) -> None:
         """Reads every log and holds it to what is known."""
@@ -214,8 +260,10 @@ class Simulation:
             consumer.is_stopping = True
         for member in self._members:
             member.is_stopping = True
+        if self._transactions is not None:
+            self.loop.run(self._process, self._transactions.judge(), JUDGEMENT_S_MAX)
         logs = {}
-        for partition in self._partitions:
+        for partition in self._partitions if self._loads.has_plain_traffic else ():
             reader = Consumer(self._client(), self.history, partition)
             logs[partition] = self.loop.run(self._process, _read(reader), PROGRESS_S_MAX)
         for anomaly in self.history.check(logs, Fault.POWER_LOSS):
@@ -260,12 +308,17 @@ def _quiet(problems: list[str]) -> Iterator[None]:
         logger.level, logger.propagate = before
 
 
-def simulate(seed: int, faults: Sequence[str] = EVERYTHING, *, ends_early: bool = False) -> Outcome:
-    """`faults` names what may happen; `ends_early` with the first thing that is wrong."""
+def simulate(
+    seed: int, faults: Sequence[str] | None = None, loads: Loads | None = None, *, ends_early: bool = False
+) -> Outcome:
+    """`faults` names what may happen, everything by default; `ends_early` with the first thing that is wrong."""
+    loads = loads or ALL_LOADS[seed % len(ALL_LOADS)]
+    if faults is None:
+        faults = (*EVERYTHING, *WITH_TRANSACTIONS) if loads.has_transactions else EVERYTHING
     gc.disable()  # a collection in the middle would run what killed processes left behind
     gc.freeze()
     try:
-        return _simulate(seed, faults, ends_early=ends_early)
+        return _simulate(seed, faults, loads, ends_early=ends_early)
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that a kill came before
@@ -275,9 +328,9 @@ def simulate(seed: int, faults: Sequence[str] = EVERYTHING, *, ends_early: bool 
         gc.enable()
 
 
-def _simulate(seed: int, faults: Sequence[str], *, ends_early: bool) -> Outcome:
+def _simulate(seed: int, faults: Sequence[str], loads: Loads, *, ends_early: bool) -> Outcome:
     # Logs stay small here: they find room early, and little of it.
     with chance_from(seed), patch.multiple(preallocation, **ROOM):
-        simulation = Simulation(seed, faults, ends_early=ends_early)
+        simulation = Simulation(seed, faults, loads, ends_early=ends_early)
         with _quiet(simulation.outcome.problems), simulation.invariants.watching():
             return simulation.run()

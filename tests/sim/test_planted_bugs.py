@@ -9,10 +9,9 @@ from multiprocessing import get_context
 
 import pytest
 
-from .planted import BUGS, Found, search
+from .bugs.bug import Found
+from .planted import BUGS, SEEDS_MAX, search
 from .run import HASH_SEED
-
-SEEDS_MAX = 40  # most need one
 
 
 @pytest.fixture(scope="module")

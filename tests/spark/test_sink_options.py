@@ -82,7 +82,7 @@ def test_bad_values_are_refused_with_the_options_name() -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("kafka.transactional.id", "writes at least once"),
+        ("kafka.transactional.id", "say delivery=exactly-once and sinkName"),
         ("kafka.partitioner.class", "name others in a column `partition`"),
         ("kafka.value.serializer", "bytes or text"),
         ("kafka.sasl.mechanism", "without authentication"),
@@ -93,6 +93,35 @@ def test_bad_values_are_refused_with_the_options_name() -> None:
 def test_what_would_change_the_result_is_refused_by_name(name: str, reason: str) -> None:
     with pytest.raises(OptionError, match=f"^{name}: .*{reason}"):
         parse_sink_options({**BOOTSTRAP, name: "x"})
+
+
+EXACTLY_ONCE = {**BOOTSTRAP, "delivery": "exactly-once", "sinkName": "totals"}
+
+
+def test_an_exactly_once_sink_has_a_name_and_a_timeout() -> None:
+    options = parse_sink_options({**EXACTLY_ONCE, "kafka.transaction.timeout.ms": "5000"})
+    assert (options.is_exactly_once, options.sink_name, options.transaction_timeout_ms) == (True, "totals", 5000)
+    assert parse_sink_options(EXACTLY_ONCE).transaction_timeout_ms == 900_000
+    assert not parse_sink_options({**BOOTSTRAP, "delivery": "at-least-once"}).is_exactly_once
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"delivery": "exactly-once"}, "sinkName: exactly-once delivery needs it"),
+        ({"delivery": "twice"}, "delivery: 'twice' is none of at-least-once, exactly-once"),
+        ({"sinkName": "totals"}, "sinkName: it applies only to delivery=exactly-once"),
+        ({"kafka.transaction.timeout.ms": "1"}, "kafka.transaction.timeout.ms: it applies only to"),
+        ({**EXACTLY_ONCE, "sinkName": "no name"}, "sinkName: 'no name' is not 1 to 200 letters"),
+        ({**EXACTLY_ONCE, "sinkName": "x" * 201}, "is not 1 to 200 letters"),
+        ({**EXACTLY_ONCE, "kafka.acks": "1"}, "delivery: exactly-once needs kafka.acks=all"),
+        ({**EXACTLY_ONCE, "kafka.enable.idempotence": "false"}, "kafka.enable.idempotence=true"),
+        ({**EXACTLY_ONCE, "kafka.transaction.timeout.ms": "0"}, "is not a whole number above 0"),
+    ],
+)
+def test_options_that_contradict_exactly_once_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_sink_options({**BOOTSTRAP, **given})
 
 
 def test_every_column_is_written_and_others_are_left_out() -> None:

@@ -88,10 +88,15 @@ class MarkerSender:
         local: LocalMarkers,
         peers: BrokerPeers,
         is_hosted: Callable[[HostedShard[TransactionShard], str], bool],
+        on_ended: Callable[[str], None],
     ) -> None:
-        """Create a sender with empty queues; `is_hosted` returns whether a shard is still hosted by this broker."""
+        """Create a sender with empty queues; `is_hosted` returns whether a shard is still hosted by this broker.
+
+        `on_ended` is called with the transactional id once all markers are written and its shard has been told.
+        """
         self._node_id, self._metadata, self._clock = node_id, metadata, clock
         self._local, self._peers, self._is_hosted = local, peers, is_hosted
+        self._on_ended = on_ended
         self._jobs: dict[str, _Job] = {}  # the newest of each transactional id, until all its markers are written
         self._queues: dict[int, deque[_Queued]] = {}
         self._workers: dict[int, asyncio.Task[None]] = {}
@@ -251,6 +256,8 @@ class MarkerSender:
             if not job.unwritten:
                 del self._jobs[job.task.transactional_id]
             job.shard.execute(partial(_note_written, job.task, [each.where for each in group]))
+            if not job.unwritten:
+                self._on_ended(job.task.transactional_id)
 
     def _refused(self, marker: _Queued, code: ErrorCode) -> None:
         task = marker.job.task

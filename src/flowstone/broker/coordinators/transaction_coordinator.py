@@ -21,6 +21,7 @@ from flowstone.broker.coordinators.local_markers import LocalMarkers
 from flowstone.broker.coordinators.marker_sender import MarkerSender
 from flowstone.broker.coordinators.producer_id_stock import ProducerIdStock
 from flowstone.broker.coordinators.refusal_log import RefusalLog
+from flowstone.broker.coordinators.waiting_additions import WaitingAdditions
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import NO_LEADER
 from flowstone.cluster.image.features import TRANSACTION_VERSION
@@ -68,8 +69,15 @@ class TransactionCoordinator:
         self.memory = MemoryBudget(config.transaction_memory_max_bytes, refusals.refused)
         self.producer_ids = ProducerIdStock(services.metadata, services.clock)
         self._peers, self._marker_peers = make_peers(), make_peers()
+        self._additions = WaitingAdditions(services.clock, self._add_now)
         self._sender = MarkerSender(
-            config.node_id, services.metadata, services.clock, local_markers, self._marker_peers, self._is_hosted
+            config.node_id,
+            services.metadata,
+            services.clock,
+            local_markers,
+            self._marker_peers,
+            self._is_hosted,
+            self._additions.ended,
         )
         transaction_config = _transaction_config(config)
         self._host = CoordinatorHost(
@@ -109,6 +117,13 @@ class TransactionCoordinator:
         """
         return self._host.request(transactional_id, call, token)
 
+    def add_partitions(self, asked: AddPartitionsRequest) -> Token:
+        """Add partitions to a transaction; wait a little if the producer's transaction before is being ended.
+
+        Its AddPartitionsResponse, or ApiError, comes with the promise.
+        """
+        return self._additions.add(asked)
+
     def request_all(self, call: TransactionCall) -> list[Token]:
         """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
@@ -131,7 +146,7 @@ class TransactionCoordinator:
         asked = AddPartitionsRequest(transactional_id, producer_id, producer_epoch, frozenset(partitions), V2)
         try:
             if self._host.shard_of(transactional_id) is not None:
-                codes = await self.add_or_verify_here(asked, verify_only=verify_only)
+                codes = await self.add_or_verify_here(asked, verify_only=verify_only, may_wait=True)
             else:
                 codes = await self._ask_coordinator(asked, verify_only=verify_only)
         except ApiError as error:
@@ -139,10 +154,12 @@ class TransactionCoordinator:
         return codes
 
     async def add_or_verify_here(
-        self, asked: AddPartitionsRequest, *, verify_only: bool
+        self, asked: AddPartitionsRequest, *, verify_only: bool, may_wait: bool
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Do the same as `add_or_verify` in a shard of this broker. Raises ApiError if it is not hosted here or not
         loaded.
+
+        With `may_wait` an addition may wait as in `add_partitions`.
         """
         key = asked.transactional_id
         if verify_only:
@@ -151,7 +168,7 @@ class TransactionCoordinator:
             )
             errors: Mapping[TopicPartition, ErrorCode] = verified.errors
             return errors
-        added = await self.request(key, lambda shard, now_ms, token: shard.add_partitions(now_ms, token, asked))
+        added = await (self.add_partitions(asked) if may_wait else self._add_now(asked))
         return dict.fromkeys(asked.partitions, added.error_code)
 
     async def _ask_coordinator(
@@ -177,6 +194,11 @@ class TransactionCoordinator:
             for each in topic.results_by_partition
         }
         return {each: told.get(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in asked.partitions}
+
+    def _add_now(self, asked: AddPartitionsRequest) -> Token:
+        return self.request(
+            asked.transactional_id, lambda shard, now_ms, token: shard.add_partitions(now_ms, token, asked)
+        )
 
     # For the shards
 

@@ -30,8 +30,6 @@ async def _add(services: Services, request: AddOffsetsToTxnRequest) -> ErrorCode
     add = AddPartitionsRequest(
         request.transactional_id, request.producer_id, request.producer_epoch, frozenset((offsets,))
     )
-    response = await services.transactions.request(
-        add.transactional_id, lambda shard, now_ms, token: shard.add_partitions(now_ms, token, add)
-    )
+    response = await services.transactions.add_partitions(add)
     code: ErrorCode = response.error_code
     return code

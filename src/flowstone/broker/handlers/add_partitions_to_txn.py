@@ -7,6 +7,9 @@ only brokers add by this API. Versions before 2 do not know PRODUCER_FENCED.
 
 A request may name partitions by the hundred thousand: they are gone through in time slices, and a transaction is asked
 about at most as many as it may have.
+
+A client's request that comes while its transaction before is being ended waits for that, for a short time at most
+(`waiting_additions`).
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ async def _add_for_client(services: Services, request: AddPartitionsToTxnRequest
         await run_in_slices(_distinct(topics), slices),
         V1,
     )
-    return await _ask(services, add, verify_only=False)
+    return await _ask(services, add, verify_only=False, may_wait=True)
 
 
 async def _add_for_broker(
@@ -98,14 +101,15 @@ async def _add_for_broker(
     add = AddPartitionsRequest(
         transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions, V2
     )
-    return await _ask(services, add, verify_only=transaction.verify_only)
+    # A broker's requests share a connection, on which nothing may wait for one of many transactions.
+    return await _ask(services, add, verify_only=transaction.verify_only, may_wait=False)
 
 
-async def _ask(services: Services, add: AddPartitionsRequest, *, verify_only: bool) -> _Codes:
+async def _ask(services: Services, add: AddPartitionsRequest, *, verify_only: bool, may_wait: bool) -> _Codes:
     if len(add.partitions) > PARTITIONS_PER_TRANSACTION_MAX:
         return _Codes(ErrorCode.POLICY_VIOLATION)
     try:
-        codes = await services.transactions.add_or_verify_here(add, verify_only=verify_only)
+        codes = await services.transactions.add_or_verify_here(add, verify_only=verify_only, may_wait=may_wait)
     except ApiError as error:
         return _Codes(error.code)
     return _Codes(ErrorCode.UNKNOWN_SERVER_ERROR, codes)

@@ -1,7 +1,8 @@
 """DescribeProducers, version 0: lists a partition's producers and the first offsets of their open transactions.
 
-Only the partition's leader answers. `kafka-transactions.sh find-hanging` uses it to find the transaction that holds
-back the last stable offset. A partition that is named several times is described once.
+Leader and followers respond, each from its own log: `kafka-transactions.sh find-hanging --broker-id` asks one broker
+about all partitions of which it has a replica, to find the transaction that holds back the last stable offset. A
+partition that is named several times is described once.
 
 Deviations: at most `PRODUCERS_DESCRIBED_MAX` producers are described; the partitions after them are refused with
 INVALID_REQUEST, and must be requested again.
@@ -12,7 +13,7 @@ from __future__ import annotations
 from flowstone.broker.loop.time_slices import TimeSlices, batched
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
-from flowstone.broker.requests.partition_lookup import find_led
+from flowstone.broker.requests.partition_lookup import find_replica
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.producer_snapshot import SnapshotEntry
 from flowstone.log.partition.producer_state import PRODUCERS_MAX
@@ -54,7 +55,7 @@ class _Description:
         self.elements += 1
         result = DescribeProducersResponsePartition(partition_index=index)
         try:
-            partition = find_led(self._services, topic, index)
+            partition = find_replica(self._services, topic, index)
             partition.local.check_serving()
             producers = partition.log.producers
             if len(producers) > self._left:

@@ -176,7 +176,6 @@ class _Asked(NamedTuple):
     """A partition that the coordinator was asked about, and its answer."""
 
     guard: MarkerGuard
-    leader_epoch: int
     error: ApiError | None
 
 
@@ -193,6 +192,8 @@ class ProducedTransaction:
         self._transaction_version = TRANSACTIONS_V2 if self._is_implicit else TRANSACTIONS_V1
         self._producer: tuple[int, int] | None = None  # id and epoch
         self._has_turn = False
+        # The leader epoch of each partition that was led here when the coordinator was asked.
+        self._led: dict[Partition, int] = {}
         self._asked: dict[Partition, _Asked] = {}
 
     @property
@@ -231,9 +232,10 @@ class ProducedTransaction:
             return UNVERIFIED
         if _needs_no_coordinator(partition, parse_header(records)):
             return self._transaction_version
+        if self._led.get(partition) != partition.leader_epoch:
+            told = f"broker {partition.leader_id} leads {partition.topic_partition}"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, told)
         asked = self._asked.get(partition)
-        if asked is not None and asked.leader_epoch != partition.leader_epoch:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if asked is not None and asked.error is not None:
             raise asked.error
         if asked is None or asked.guard.is_stale:
@@ -258,9 +260,13 @@ class ProducedTransaction:
                 self._asked = {}
 
     async def verify(self, batches: AsyncIterator[tuple[Partition, Bytes]]) -> None:
-        """Ask the coordinator about the partitions of the batches that need it; `version_for` uses the answers."""
+        """Ask the coordinator about the partitions of those batches that need it; `version_for` uses the answers.
+
+        `batches` are those whose partitions this broker leads. `version_for` refuses all others.
+        """
         guards: dict[Partition, MarkerGuard] = {}
         async for partition, records in batches:
+            self._led[partition] = partition.leader_epoch
             if partition in guards or not is_transactional(records) or len(records) < HEADER_BYTES:
                 continue
             try:
@@ -272,7 +278,7 @@ class ProducedTransaction:
                     partition, header.producer_id, header.producer_epoch, is_second_protocol=self._is_implicit
                 )
                 guards[partition] = guard
-                self._asked[partition] = _Asked(guard, partition.leader_epoch, None)
+                self._asked[partition] = _Asked(guard, None)
         if guards:
             codes = await self._ask([partition.topic_partition for partition in guards])
             for partition in guards:

@@ -233,6 +233,19 @@ def test_a_disk_that_cannot_even_tell_is_looked_into(broker: Broker, client: Cli
     assert produced(client)[0] is ErrorCode.NONE  # a file can still be written, so nothing has failed
 
 
+def test_a_measurement_that_ends_after_the_stop_schedules_no_other(broker: Broker, client: Client) -> None:
+    def stop_while_measuring() -> None:
+        disks, (space,) = broker.app._disks, broker.spaces
+        measured: asyncio.Future[tuple[int, int]] = asyncio.Future()
+        measured.set_result(broker.disk.free_bytes(""))
+        disks.stop()
+        space.timer = None
+        disks._measured(space, 0, measured)
+        assert space.timer is None
+
+    broker.call(stop_while_measuring)
+
+
 def test_the_page_has_the_directories_and_a_topics_partitions(broker: Broker, client: Client) -> None:
     page = json.loads(broker.get("/disks?topic=events")[1])
     (directory,) = page["directories"]

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka as ck
 import pytest
 
+import flowstone
 from flowstone.broker.handlers import describe_producers
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import DescribeProducersRequest, DescribeProducersRequestTopic
@@ -16,6 +18,7 @@ from tests.support.transactional_topic import COORDINATOR_EPOCH, TransactionalTo
 from tests.support.wire_client import Client, batch_of
 
 TOPIC = "orders"
+TIMEOUT_S = 20
 ONE, TWO, THREE = 9001, 9002, 9003
 
 
@@ -87,3 +90,23 @@ def test_more_producers_than_one_answer_may_have_are_refused(
     (refused,) = describe(client, (TOPIC, [0]))
     assert (refused.error_code, list(refused.active_producers)) == (ErrorCode.INVALID_REQUEST, [])
     assert "ask for fewer partitions" in refused.error_message
+
+
+def test_a_follower_tells_what_its_own_log_says() -> None:
+    with flowstone.Cluster(2) as cluster:
+        cluster.create_topic(TOPIC, partitions=1, replication_factor=2)
+        producer = ck.Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "tx", "linger.ms": 0})
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"open", partition=0)
+        assert producer.flush(TIMEOUT_S) == 0  # acks=all: both replicas have it
+        told = []
+        for broker in cluster.brokers.values():
+            host, _, port = broker.bootstrap.rpartition(":")
+            with Client((host, int(port))) as client:
+                (answer,) = describe(client, (TOPIC, [0]))
+            assert answer.error_code == ErrorCode.NONE
+            told.append([(each.producer_id, each.current_txn_start_offset) for each in answer.active_producers])
+        assert told[0] == told[1]
+        assert told[0][0][1] == 0
+        producer.abort_transaction(TIMEOUT_S)

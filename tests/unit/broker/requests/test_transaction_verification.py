@@ -63,6 +63,18 @@ def test_an_answer_of_another_leader_epoch_is_not_used() -> None:
     asyncio.run(scenario())
 
 
+def test_a_batch_for_another_leader_is_told_so_and_not_that_its_transaction_has_ended() -> None:
+    async def scenario() -> None:
+        partition, _ = a_partition(IN_PAGE_CACHE)
+        partition.update(STATE, 2)
+        asked = transaction(HeldCoordinator())
+        async with asked.turn():
+            await asked.verify(batches())
+            assert code_for(asked, partition) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    asyncio.run(scenario())
+
+
 def test_an_answer_is_not_used_after_the_turn() -> None:
     async def scenario() -> None:
         partition, _ = a_partition(IN_PAGE_CACHE)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flowstone.broker.coordinators import waiting_additions
 from flowstone.coordinator.transactions.config import PARTITIONS_PER_TRANSACTION_MAX
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
@@ -155,6 +156,18 @@ def test_more_partitions_than_a_transaction_may_have_are_refused_without_being_l
     assert {each.partition_error_code for each in answered.results_by_partition} == {ErrorCode.POLICY_VIOLATION}
     assert len(answered.results_by_partition) == len(topic.partitions)
     assert producer.describe().transaction_state == "Empty"
+
+
+def test_the_next_transaction_begins_as_soon_as_the_last_is_complete(
+    producer: TransactionClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EndTxn is answered before the markers are written: a client that goes on at once need not ask twice."""
+    monkeypatch.setattr(waiting_additions, "WAIT_MS_MAX", 10_000)  # for a disk that is busy
+    for number in range(50):
+        assert producer.add((TOPIC, [0, 1]), (OTHER, [0])) == [NONE, NONE, NONE], f"transaction {number}"
+        assert producer.end(commit=COMMIT, version=4).error_code == NONE
+        assert producer.add_offsets("g") == NONE, f"transaction {number}"
+        assert producer.end(commit=ABORT, version=4).error_code == NONE
 
 
 def test_one_partition_that_does_not_exist_keeps_the_others_out(producer: TransactionClient) -> None:
