@@ -86,7 +86,7 @@ def test_a_response_of_absurd_size_is_refused(size_bytes: int) -> None:
 
 
 def test_versions_are_asked_for_in_the_oldest_version_once_the_newest_is_refused() -> None:
-    asking = session()
+    asking = WireSession("broker:9092", "client", lambda _: (0, 4), "")
     assert asking.encode(asking.versions_request())[0].version == API_VERSIONS_VERSION
     asking.ask_oldest_versions()
     assert asking.encode(asking.versions_request())[0].version == 0

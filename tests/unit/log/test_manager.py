@@ -391,7 +391,7 @@ def test_flushed_bytes_are_counted_anew_after_a_checkpoint(broker: Broker) -> No
         broker.append(log)
         await broker.flush(log)
         directory.flusher.flushed_bytes = 1 << 40
-        directory.housekeeping.log_flushed(log)
+        directory.housekeeping.checkpoint_due(log)
         assert directory.flusher.flushed_bytes == 0
         await broker.settle()
         assert directory.log_directory.read_offsets("recovery-point-offset-checkpoint") == {FIRST: 1}

@@ -29,6 +29,18 @@ class PartitionInternalLog:
     def batch_bytes_max(self) -> int:
         return self._partition.log.config.max_message_bytes
 
+    @property
+    def is_committed(self) -> bool:
+        partition = self._partition
+        local = partition.local
+        return (
+            local.high_watermark.offset >= partition.log.log_end_offset
+            and local.fault is None
+            and local.closed_with is None
+            and partition.is_leader
+            and partition.holds_lease
+        )
+
     def check_producer(self, batch: bytes, transaction_version: int) -> None:
         self._partition.log.producers.check_own(batch, parse_header(batch), transaction_version)
 

@@ -108,7 +108,21 @@ class Explaining:
             "producer_epoch": oldest.epoch,
             "first_offset": oldest.first_offset,
             "since_ms": header.base_timestamp,
+            **await self._transactional_id(oldest.producer_id),
         }
+
+    async def _transactional_id(self, producer_id: int) -> Document:
+        """Return the producer's transactional id and whether a coordinator will end its transaction; nulls if unknown.
+
+        A transaction that is open in a partition, and not at its coordinator, hangs.
+        """
+        try:
+            found = await self._services.transactions.find_by_producer(producer_id)
+        except ApiError:  # not all coordinators can be asked
+            return {"transactional_id": None, "is_hanging": None}
+        if found is None:
+            return {"transactional_id": None, "is_hanging": True}
+        return {"transactional_id": found.transactional_id, "is_hanging": not found.is_open}
 
     async def _groups(self, where: TopicPartition, offset: int) -> list[Document]:
         tokens = self._services.groups.request_all(lambda shard, now_ms, token: shard.offsets_in(now_ms, token, where))

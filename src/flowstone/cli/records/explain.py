@@ -104,9 +104,11 @@ def _transaction(told: dict[str, Any], *, is_control: bool) -> str:
     holder = told["held_by"]
     if holder is None:
         return f"not committed yet: read_committed consumers see up to offset {told['last_stable_offset']}"
+    name = f", transactional id {holder['transactional_id']}" if holder.get("transactional_id") is not None else ""
+    hangs = "; no coordinator will end it: see `flowstone txn find-hanging`" if holder.get("is_hanging") else ""
     return (
         f"read_committed consumers wait for the open transaction of producer {holder['producer_id']}, epoch "
-        f"{holder['producer_epoch']}, since {_time(holder['since_ms'])} (offset {holder['first_offset']})"
+        f"{holder['producer_epoch']}{name}, since {_time(holder['since_ms'])} (offset {holder['first_offset']}){hangs}"
     )
 
 

@@ -189,7 +189,13 @@ def test_it_says_which_open_transaction_holds_a_record_back_and_since_when(broke
             "is_visible": False,
             "is_aborted": False,
             "last_stable_offset": 1,
-            "held_by": {"producer_id": ONE, "producer_epoch": 4, "first_offset": 1},
+            "held_by": {
+                "producer_id": ONE,
+                "producer_epoch": 4,
+                "first_offset": 1,
+                "transactional_id": None,  # these tests write past the coordinator
+                "is_hanging": True,
+            },
         }
         assert before_ms <= since_ms <= after_ms
 
