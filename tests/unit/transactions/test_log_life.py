@@ -152,13 +152,21 @@ def test_readers_see_the_same_after_a_start_and_transactions_go_on(
 ) -> None:
     data, history = copied
     damage(data)
-    for broker, _client in started(data, history):
+    for _broker, _client in started(data, history):
         history.check()
         history.run(20)
         history.check()
         history.end_all(commit=True)
         history.check()
-        broker.kill()
+
+
+def test_readers_see_the_same_after_kill_upon_kill(copied: tuple[Path, History]) -> None:
+    data, history = copied
+    for _ in range(3):
+        for broker, _client in started(data, history):
+            history.check()
+            history.run(30)
+            broker.kill()
     for _broker, _client in started(data, history):
         history.check()
 

@@ -87,7 +87,7 @@ class Explaining:
             )
             is_aborted = header.producer_id in {each.producer_id for each in aborted}
         elif stable_offset <= offset < partition.high_watermark.offset:
-            held_by = await self._open_transaction(partition)
+            held_by = await self._open_transaction(partition, stable_offset)
         return {
             "is_visible": offset < stable_offset and not is_aborted and not header.is_control,
             "is_aborted": is_aborted,
@@ -95,13 +95,15 @@ class Explaining:
             "held_by": held_by,
         }
 
-    async def _open_transaction(self, partition: Partition) -> Document | None:
+    async def _open_transaction(self, partition: Partition, stable_offset: int) -> Document | None:
         """Return the earliest open transaction, or None if only the commit of a marker is awaited."""
         log = partition.log
         oldest = next(iter(log.producers.open_transactions()), None)
         if oldest is None:
             return None
         first_offset = max(oldest.first_offset, log.log_start_offset)
+        if first_offset > stable_offset:
+            return None  # an earlier one is decided, and its marker is not committed yet
         _, _, header = await read_when_cached(self._services.workers, partition, partial(_locate, log, first_offset))
         return {
             "producer_id": oldest.producer_id,
