@@ -56,7 +56,7 @@ class NotCommitted(FlowstoneError):
 
 @dataclass(frozen=True)
 class Report(WriterCommitMessage):
-    """What one task wrote."""
+    """The result of one task: the producer and the number of records written to each partition."""
 
     identity: Identity
     query_id: str
@@ -76,7 +76,7 @@ class ExactlyOnceWriter(RowWriter):
     _begun: _Begun | None = None
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        """Raises OptionError if rows of this schema cannot be written with these options."""
+        """Check the options and the schema. Raises OptionError if such rows cannot be written."""
         super().__init__(given, schema)
         check_placed(schema)
 
@@ -117,7 +117,7 @@ class ExactlyOnceWriter(RowWriter):
             producer.close()
 
     def _is_committed(self, begun: _Begun, query_id: str, batch_id: int) -> bool:
-        """Return whether this micro-batch was committed by an earlier run, which did not live to tell Spark."""
+        """Return whether an earlier run committed this micro-batch, but ended before it could report that to Spark."""
         return batch_id <= begun.last_batches.get(query_id, -1)
 
     def _begin(self) -> _Begun:
@@ -168,7 +168,7 @@ class ExactlyOnceWriter(RowWriter):
         return cluster_of(self._options.bootstrap).transaction(identities.pop()) if identities else None
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Abort the transaction, if a task told of it. Another is aborted by the next run, or after its timeout."""
+        """Abort the transaction, if a task reported it. Otherwise the next run aborts it, or its timeout does."""
         identities = {each.identity for each in messages if isinstance(each, Report)}
         if self._begun is not None:
             identities.add(self._begun.identity)

@@ -32,7 +32,7 @@ DIRECTORY = Path(__file__).parent
 SUITES = [str(DIRECTORY / name) for name in ("test_records.py", "test_offsets.py", "test_groups.py")]
 # kafka-python and aiokafka leave sockets to the collector when a broker goes away.
 WARNINGS = "-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning"
-# Shorter than clients' patience in these tests, by as much as it takes a cluster to go on.
+# Shorter than clients' timeouts in these tests, by as much as it takes a cluster to go on.
 SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
 COORDINATED = "__consumer_offsets"
 DOWN_S, LOOK_S = 1.0, 0.05

@@ -13,7 +13,7 @@ from tests.clients.conftest import DRIVERS
 from tests.clients.driver import Driver, Refused, Sent
 
 MIB = 1 << 20
-# Kafka's max.message.bytes of 1 MiB and 12 bytes is for the batch, so a value must leave room for its header.
+# Kafka's max.message.bytes of 1 MiB and 12 bytes is for the batch, so a value must leave space for its header.
 BATCH_OVERHEAD_BYTES = 100
 
 EVERY_CODEC = [(kind.name, codec) for kind in DRIVERS for codec in kind.codecs]
@@ -83,7 +83,7 @@ def test_a_batch_is_stored_in_the_codec_its_producer_chose(
 
     producer.produce(topic_name, [Sent(bytes(1000), partition=0)], compression=codec)
 
-    # A client that dislikes what the broker advertises sends uncompressed batches without a word.
+    # A client that dislikes what the broker advertises sends uncompressed batches silently.
     segment = Path(broker.data_directory, f"{topic_name}-0", "00000000000000000000.log").read_bytes()
     assert parse_header(segment).codec.name.lower() == codec
 

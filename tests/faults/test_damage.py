@@ -45,7 +45,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch(filled: FilledBroker) -> Non
     batch = log_file.read_bytes()[last.position : end]
     for left_over in (8, 61, len(batch) - 1):
         write_at(log_file, end, batch[:left_over])
-        cut_bytes = log_file.stat().st_size - end  # with the room that a killed broker leaves
+        cut_bytes = log_file.stat().st_size - end  # with the space that a killed broker leaves
         with filled.start() as broker, RawClient(broker.bootstrap) as client:
             assert not filled.check(client), broker.output
             assert f"cut off {cut_bytes} bytes from offset {last.header.next_offset} on" in broker.output

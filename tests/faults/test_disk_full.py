@@ -1,4 +1,4 @@
-"""A full disk is no damage: the write is undone, the producer is told, and writing goes on once there is room."""
+"""A full disk is no damage: the write is undone, the producer is told, and writing goes on once there is space."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def disk(tmp_path: Path) -> FilledBroker:
     return FilledBroker(tmp_path / "disk" / "data")
 
 
-def test_a_full_disk_refuses_writes_loses_nothing_and_takes_more_once_there_is_room(disk: FilledBroker) -> None:
+def test_a_full_disk_refuses_writes_loses_nothing_and_takes_more_once_there_is_space(disk: FilledBroker) -> None:
     mount = disk.data.parent
     ballast = mount / "ballast"
     with tmpfs(mount, DISK_BYTES):
@@ -79,11 +79,11 @@ def test_a_broker_killed_with_its_disk_full_starts_again_and_keeps_all(disk: Fil
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_partition_s_first_append_fails_nothing_else(disk: FilledBroker) -> None:
-    """Whichever file of the new directory finds no room, the next try succeeds once there is some."""
+    """Whichever file of the new directory finds no space, the next try succeeds once there is some."""
     mount = disk.data.parent
     disk.partitions = [TopicPartition("orders", number) for number in range(FREE_PAGES_MAX)]
     refusals: list[ErrorCode] = []
-    # Checkpoints, which may fail and are tried again, would take the room away.
+    # Checkpoints, which may fail and are tried again, would take the space away.
     settings = {**NO_FLOOR, "log.flush.offset.checkpoint.interval.ms": "60000"}
     with tmpfs(mount, DISK_BYTES):
         with disk.start(settings) as broker, RawClient(broker.bootstrap) as client:

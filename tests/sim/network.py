@@ -101,10 +101,10 @@ class Channel:
     def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
         if self._is_reset or self.is_closed:
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-        room = BUFFER_BYTES_MAX - self._unread_bytes
-        if room <= 0:
+        space = BUFFER_BYTES_MAX - self._unread_bytes
+        if space <= 0:
             raise BlockingIOError
-        data = b"".join(buffers)[:room]
+        data = b"".join(buffers)[:space]
         if data:
             self._unread_bytes += len(data)
             self._link.carry(self.other._arrived, self._link.spoil(data))
@@ -131,7 +131,7 @@ class Channel:
     # What the network does
 
     def vanish(self) -> None:
-        """Closes without a word."""
+        """Closes silently."""
         self.is_closed = True
         self._readable = self._writable = None
         self._network.forget(self)

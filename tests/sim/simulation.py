@@ -57,7 +57,7 @@ JUDGEMENT_S_MAX = 60.0
 LOOK_S = 0.1
 CLIENT_HOST = "c"
 TRACEBACK_ENTRIES = 4
-ROOM = {"ZEROS_FROM_BYTES": 300, "ZEROS_BYTES_MIN": 400, "ZEROS_BYTES_MAX": 1500}
+SPACE = {"ZEROS_FROM_BYTES": 300, "ZEROS_BYTES_MIN": 400, "ZEROS_BYTES_MAX": 1500}
 COLLECTIONS = 2  # the first one finalizes tasks that killed processes left behind, and so keeps what they had
 
 
@@ -331,8 +331,8 @@ def simulate(
 
 
 def _simulate(seed: int, faults: Sequence[str], loads: Loads, *, ends_early: bool) -> Outcome:
-    # Logs stay small here: they find room early, and little of it.
-    with chance_from(seed), patch.multiple(preallocation, **ROOM):
+    # Logs stay small here: they find space early, and little of it.
+    with chance_from(seed), patch.multiple(preallocation, **SPACE):
         simulation = Simulation(seed, faults, loads, ends_early=ends_early)
         with _quiet(simulation.outcome.problems), simulation.invariants.watching():
             return simulation.run()

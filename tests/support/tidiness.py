@@ -115,8 +115,7 @@ def package_sizes() -> Counter[str]:
 
 
 def banned_words() -> Counter[str]:
-    shipped = {path: text for path, text in texts().items() if not path.startswith("tests/")}
-    files = {path: text for path, text in {**shipped, **prose()}.items() if path not in ABOUT_STYLE}
+    files = {path: text for path, text in {**texts(), **prose()}.items() if path not in ABOUT_STYLE}
     return Counter({path: len(found) for path, text in files.items() if (found := find_banned(text))})
 
 

@@ -62,14 +62,14 @@ class Identity(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a partition's leader knows of a producer's open transaction."""
+    """The part of a producer's open transaction that a partition's leader has."""
 
     last_sequence: int
     first_offset: int
 
 
 def begin(brokers: Brokers, transactional_id: str, timeout_ms: int, deadline_s: float = DEADLINE_S) -> Transaction:
-    """Begin a transaction as the id's only producer, after ending the one before. Raises ClientError.
+    """Begin a transaction as the id's only producer, after ending the previous one. Raises ClientError.
 
     The brokers abort it if it is still open after `timeout_ms`.
     """

@@ -50,7 +50,7 @@ class TransactionStatus(NamedTuple):
 
 
 def check_state(state: str) -> None:
-    """Raises ValueError if no transaction is ever in this state."""
+    """Raise ValueError if no transaction is ever in this state."""
     if state not in STATES:
         raise ValueError(f"the states of transactions are {', '.join(STATES)}, not {state!r}")
 

@@ -113,7 +113,7 @@ class ReplicaFetchSession:
     # Asking
 
     def waits_until_s(self, now_s: float) -> float:
-        """Return when there is something to fetch: in the past for now, infinite if nothing is followed."""
+        """Return the time of the next fetch: a past time if one is due now, infinity if nothing is followed."""
         if len(self._waiting) < len(self._followed):
             return -math.inf
         return min((followed.waits_until_s for followed in self._waiting.values()), default=math.inf)

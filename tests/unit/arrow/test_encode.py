@@ -206,7 +206,7 @@ def test_the_largest_record_a_broker_takes_is_taken() -> None:
         encode(table(value=[b"", bytes(largest + 1)]))
 
 
-def test_a_bound_that_leaves_room_for_no_record_refuses_the_first() -> None:
+def test_a_bound_that_leaves_space_for_no_record_refuses_the_first() -> None:
     with pytest.raises(RowRefused, match="row 0 cannot be written: it takes 68 bytes, and a batch has at most 10"):
         encode(table(value=[b""]), batch_bytes_max=10)
 

@@ -42,7 +42,7 @@ def test_one_batch_after_the_other_uses_the_same_memory(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", INTO_MEMORY)
-def test_after_a_large_batch_there_is_room_for_the_next_one(codec: Codec) -> None:
+def test_after_a_large_batch_there_is_space_for_the_next_one(codec: Codec) -> None:
     reader = PayloadReader(pa.allocate_buffer)
     reader.read(*batch(codec, 3 * BUFFER_BYTES_MIN))
     buffers = [reader.read(*batch(codec, 3 * BUFFER_BYTES_MIN)).buffer for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What the load program says about groups is what a broker's codec reads, and the other way round."""
+"""What the load program says about groups is what a broker's codec reads, and the reverse."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def complaint(mutation: Mutation, outcome: Outcome) -> str | None:
         return f"exit status {outcome.status}"
     if outcome.status and not outcome.errors.strip():
         # `log verify` and `doctor` say on standard output what they have found.
-        return None if outcome.output.strip() else f"exit status {outcome.status} without a word"
+        return None if outcome.output.strip() else f"exit status {outcome.status} silently"
     if outcome.status == 1 and outcome.errors.count("\n") > 1:
         return "more than one sentence"
     return None

@@ -61,7 +61,7 @@ def test_a_full_disk_is_said_with_what_can_be_done(run_process: Run, tmp_path: P
     assert result.stderr.endswith("; free disk space, or choose another directory with --data\n")
 
 
-def test_records_that_find_no_room_are_not_counted(run_process: Run, up: Callable[..., Up], tmp_path: Path) -> None:
+def test_records_that_find_no_space_are_not_counted(run_process: Run, up: Callable[..., Up], tmp_path: Path) -> None:
     with tmpfs(tmp_path / "disk", DISK_BYTES):
         broker = up("--data", "disk/data", *ANYWHERE)
         run_process("topic", "create", "t", FLOWSTONE_BOOTSTRAP=broker.address)

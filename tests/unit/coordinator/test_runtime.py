@@ -1,4 +1,4 @@
-"""What a coordinator's runtime promises its state machine, its log and whoever asks."""
+"""What a coordinator's runtime promises its state machine, its log and its callers."""
 
 from __future__ import annotations
 

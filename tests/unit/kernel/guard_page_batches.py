@@ -1,4 +1,4 @@
-"""Builds records of damaged columns; they and the room for records end where an unreadable page begins."""
+"""Builds records of damaged columns; they and the space for records end where an unreadable page begins."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Guarded:
 
 randomness = random.Random(20240229)
 areas = {name: Guarded() for name in ("offsets", "data", "header offsets", "header data", "lists")}
-room = Guarded()
-view = memoryview(room.area)
+space = Guarded()
+view = memoryview(space.area)
 values = pa.array([bytes(i) for i in range(ROWS)])
 texts = pa.array([b"h" * (i % 3) for i in range(ROWS)])
 

@@ -38,7 +38,7 @@ good = build_batch(records)[HEADER_BYTES:]
 payload_area = guarded(mmap.PAGESIZE)
 view = memoryview(areas[0])
 wanted = ("key", "value", "offset", "timestamp", "headers")
-# From no room at all to more than enough: columns of each size are made once and filled again and again.
+# From no space at all to more than enough: columns of each size are made once and filled again and again.
 columns_of_sizes = [
     Columns(wanted, rows, dict.fromkeys(Full, size_bytes), guarded)
     for rows in (1, 7, ROWS)

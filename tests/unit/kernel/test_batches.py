@@ -191,7 +191,7 @@ def test_records_have_nulls_headers_and_timestamps(form: ModuleType) -> None:
 
 
 @every_form
-def test_records_are_written_until_the_next_has_no_room(form: ModuleType) -> None:
+def test_records_are_written_until_the_next_has_no_space(form: ModuleType) -> None:
     rows = Rows(5, value=binary([bytes(100)] * 5))
     one, _ = build(form, rows._replace(row_count=1))
 
@@ -202,7 +202,7 @@ def test_records_are_written_until_the_next_has_no_room(form: ModuleType) -> Non
 
 
 @every_form
-def test_a_record_that_has_no_room_at_all_is_named_with_what_it_needs(form: ModuleType) -> None:
+def test_a_record_that_has_no_space_at_all_is_named_with_what_it_needs(form: ModuleType) -> None:
     rows = Rows(1, value=binary([bytes(100)]))
     one, _ = build(form, rows)
 
@@ -323,7 +323,7 @@ def test_native_and_twin_agree_on_damaged_columns(rows: Rows, capacity_bytes: in
 
 @needs_native
 def test_the_kernel_never_reads_or_writes_past_a_buffer() -> None:
-    """In a process of its own, which dies at the first byte beyond a column or beyond the records' room."""
+    """In a process of its own, which dies at the first byte beyond a column or beyond the records' space."""
     program = Path(__file__).with_name("guard_page_batches.py")
     subprocess.run([sys.executable, str(program)], check=True, timeout=60)
 

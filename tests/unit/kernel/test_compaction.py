@@ -155,7 +155,7 @@ def test_what_was_not_mapped_stays(form: ModuleType) -> None:
 
 
 @every_form
-def test_a_full_map_ends_before_the_record_it_has_no_room_for(form: ModuleType) -> None:
+def test_a_full_map_ends_before_the_record_it_has_no_space_for(form: ModuleType) -> None:
     log = batch(0, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"))
 
     offset_map = mapped(form, log, keys=2)
@@ -247,7 +247,7 @@ def test_a_batch_that_is_not_all_there_says_how_much_it_takes(form: ModuleType) 
 
 
 @every_form
-def test_a_filter_without_room_leaves_the_batch_for_the_next_call(form: ModuleType) -> None:
+def test_a_filter_without_space_leaves_the_batch_for_the_next_call(form: ModuleType) -> None:
     log = batch(0, (b"a", b"1")) + batch(1, (b"b", b"1"))
     record_filter = form.RecordFilter(
         mapped(form, log), now_ms=0, delete_horizon_ms=0, kept_offsets=(), output_bytes=3 * len(log) // 2 + 10
@@ -459,7 +459,7 @@ def test_a_position_outside_the_buffer_is_refused(form: ModuleType, position: in
 
 
 @every_form
-def test_a_map_without_room_for_a_key_is_refused(form: ModuleType) -> None:
+def test_a_map_without_space_for_a_key_is_refused(form: ModuleType) -> None:
     with pytest.raises(ValueError, match="cannot hold a key"):
         form.OffsetMap(memoryview(bytearray(SLOT_BYTES)), SEED)
     with pytest.raises(ValueError, match="15 bytes, not 16"):
@@ -467,7 +467,7 @@ def test_a_map_without_room_for_a_key_is_refused(form: ModuleType) -> None:
 
 
 @every_form
-def test_an_output_takes_no_more_than_it_has_room_for(form: ModuleType) -> None:
+def test_an_output_takes_no_more_than_it_has_space_for(form: ModuleType) -> None:
     record_filter = form.RecordFilter(
         mapped(form, b""), now_ms=0, delete_horizon_ms=0, kept_offsets=(), output_bytes=10
     )

@@ -136,8 +136,8 @@ class LogWorld:
 
 
 @pytest.fixture(autouse=True)
-def early_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs stay small here: they find room early, and little of it."""
+def early_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs stay small here: they find space early, and little of it."""
     for name, value in {"ZEROS_FROM_BYTES": 300, "ZEROS_BYTES_MIN": 400, "ZEROS_BYTES_MAX": 1500}.items():
         monkeypatch.setattr(preallocation, name, value)
 

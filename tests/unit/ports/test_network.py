@@ -190,7 +190,7 @@ def test_a_slow_link_keeps_the_order_of_what_it_carries():
     run(scenario())
 
 
-def test_a_sender_whose_bytes_do_not_arrive_finds_no_room_after_a_while():
+def test_a_sender_whose_bytes_do_not_arrive_finds_no_space_after_a_while():
     async def scenario() -> None:
         simulated = Simulated()
         ours = await simulated.connect()

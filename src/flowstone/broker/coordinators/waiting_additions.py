@@ -1,11 +1,11 @@
-"""Requests to add partitions to a transaction that come while the producer's transaction before is being ended.
+"""Requests to add partitions that wait while the producer's previous transaction is being ended.
 
-The shard answers CONCURRENT_TRANSACTIONS until all end markers are written, which takes a flush or two. A client that
-is told so pauses for 20 ms or more before it asks again. Here the request waits instead, for a short time at most, and
-is asked anew as soon as the transaction is complete: both records are then appended in one iteration of the loop, and
-share a flush.
+The shard answers CONCURRENT_TRANSACTIONS until all end markers are written, which takes a flush or two. A client with
+this answer pauses for 20 ms or more before it asks again. Here the request waits instead, for a limited time, and is
+repeated as soon as the transaction is complete: both records are then appended in one iteration of the loop, and share
+a flush.
 
-A request that waits changes nothing: it is as if it had arrived later.
+A waiting request changes nothing: the result is as if it had arrived later.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Waiting(Promise[AddPartitionsResponse]):
 
 class WaitingAdditions:
     def __init__(self, clock: Clock, ask: Callable[[AddPartitionsRequest], Token]) -> None:
-        """`ask` hands a request to its shard."""
+        """Create it without waiting requests; `ask` passes a request to its shard."""
         self._ask = ask
         self._deadlines = Deadlines(clock)
         self._waiting: dict[str, list[_Waiting]] = {}  # by transactional id
@@ -63,7 +63,7 @@ class WaitingAdditions:
         return waiting
 
     def ended(self, transactional_id: str) -> None:
-        """Ask again for the requests that wait: all markers of the id's transaction are written."""
+        """Repeat the waiting requests of a transactional id, all of whose end markers are written."""
         for waiting in tuple(self._waiting.get(transactional_id, ())):
             if waiting.is_refused:
                 self._ask_again(waiting)

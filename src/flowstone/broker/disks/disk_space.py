@@ -89,6 +89,7 @@ class DiskSpace:
         self._warning_s = services.config.log_dir_full_warning_ms / 1000
         self.directories = [DirectorySpace(each) for each in services.logs.directories]
         self._rates = AppendRates()
+        self._is_stopped = False
         self._rates_timer: Timer | None = None
         self._sampling: asyncio.Task[None] | None = None
 
@@ -101,6 +102,7 @@ class DiskSpace:
         self._schedule_rates()
 
     def stop(self) -> None:
+        self._is_stopped = True  # a measurement under way in a thread schedules no other
         for space in self.directories:
             if space.timer is not None:
                 space.timer.cancel()
@@ -115,7 +117,7 @@ class DiskSpace:
     # Measuring
 
     def _schedule(self, space: DirectorySpace) -> None:
-        if space.directory.fault is None:
+        if space.directory.fault is None and not self._is_stopped:
             until_floor_s = (space.usable_bytes - space.floor_bytes) / FASTEST_BYTES_PER_S
             delay_s = min(max(until_floor_s, MEASURE_INTERVAL_MIN_S), MEASURE_INTERVAL_MAX_S)
             space.timer = self._clock.call_later(delay_s, partial(self._measure, space))

@@ -78,7 +78,7 @@ def abort(
 def _chosen(
     opened: list[OpenTransaction], where: TopicPartition | None, offset: int | None, producer_id: int | None
 ) -> list[OpenTransaction]:
-    """Return the open transactions that are meant. Raises CommandError if there is none."""
+    """Return the open transactions that the arguments select. Raises CommandError if there is none."""
     chosen = [
         each
         for each in opened

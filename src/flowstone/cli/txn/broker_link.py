@@ -1,4 +1,4 @@
-"""The connections of `flowstone txn` to the brokers, over which requests are repeated after passing failures."""
+"""The connections of `flowstone txn` to the brokers; requests are repeated after temporary failures."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ class BrokerLink:
         self.brokers.close()
 
     def retry(self, ask: Callable[[float], Result]) -> Result:
-        """Return what `ask` returns, called again after passing failures with the time that is left.
-
-        Raises CommandError if no broker answers in time, and Refused for an answer that will not change.
-        """
+        """Return the result of `ask`, repeated after temporary failures with the time that is left."""
         deadline = RetryDeadline(REQUEST_TIMEOUT_S, from_now=True)
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What brokers tell about transactions: values, and their JSON documents."""
+"""Values that brokers report about transactions, and their JSON documents."""
 
 from __future__ import annotations
 

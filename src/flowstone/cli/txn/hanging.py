@@ -1,8 +1,4 @@
-"""`flowstone txn find-hanging`: transactions that are open in a partition, and that no coordinator will end.
-
-A transaction hangs if its producer has written nothing to the partition for longer than any transaction may be open,
-and no coordinator has the partition in an open transaction of that producer. The rule is that of Kafka's tool.
-"""
+"""`flowstone txn find-hanging`: finds transactions that are open in a partition but that no coordinator will end."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ COLUMNS = ("begins at", "producer", "epoch", "transactional id", "silent for")
 
 
 class Candidate(NamedTuple):
-    """An open transaction in a partition, and what its producer's coordinator tells of it."""
+    """An open transaction in a partition, with its coordinator's state of the producer."""
 
     found: OpenTransaction
     transactional_id: str | None
@@ -127,7 +123,7 @@ def open_transactions(link: BrokerLink, partitions: dict[TopicPartition, int]) -
 
 
 def with_coordinators(link: BrokerLink, opened: Iterable[OpenTransaction]) -> list[Candidate]:
-    """Return each open transaction with what a coordinator tells of its producer."""
+    """Return each open transaction with its coordinator's state of the producer."""
     opened = list(opened)
     if not opened:
         return []

@@ -39,7 +39,9 @@ class DamagedSegment(NamedTuple):
 
 class Checker(Protocol):
     async def check(self, segment: SegmentToCheck) -> str | None:
-        """Return what is wrong, or None. Raises OSError if the disk fails, ChildProcessError if the process ended."""
+        """Return the defect of a segment, or None. Raises OSError if the disk fails, ChildProcessError if the process
+        ended.
+        """
         ...
 
     async def rest(self) -> None:

@@ -103,7 +103,7 @@ def test_without_its_topic_a_coordinator_knows_nothing_and_begins_anew() -> None
         commit(client, "g", 5)
         with park_join(broker, client, "waiting") as second:
             client.ask(1, m.DeleteTopicsRequest(topic_names=[OFFSETS], timeout_ms=1000))
-            assert second.receive(), "whoever waits is told"
+            assert second.receive(), "a waiting request is told"
         assert join(client, "g").error_code == ErrorCode.NOT_COORDINATOR
         assert client.ask(0, m.FindCoordinatorRequest(key="g")).error_code == ErrorCode.NONE
         assert committed(client, "g") == set()

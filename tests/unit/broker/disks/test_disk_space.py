@@ -25,7 +25,7 @@ from tests.support.wire_client import Client, batch_of
 
 
 class Disk(SystemFiles):
-    """The machine's own, that says how much room it has as it is told to."""
+    """The machine's own, that says how much space it has as it is told to."""
 
     usable_bytes, total_bytes = 90 * GIB, 100 * GIB
     error: OSError | None = None
@@ -92,7 +92,7 @@ def test_below_the_floor_all_else_goes_on(broker: Broker, client: Client) -> Non
     assert client.ask(6, wanted).responses[0].error_code == ErrorCode.NONE
 
 
-def test_records_are_taken_again_by_itself_once_there_is_room(broker: Broker, client: Client) -> None:
+def test_records_are_taken_again_by_itself_once_there_is_space(broker: Broker, client: Client) -> None:
     broker.fill_to(0)
     broker.fill_to(FLOOR_BYTES_MAX + 1)
     assert produced(client)[0] is ErrorCode.KAFKA_STORAGE_ERROR  # not back and forth

@@ -106,5 +106,5 @@ def test_a_groups_error_belongs_to_the_group_not_to_its_partitions() -> None:
     assert (answered.group_id, answered.error_code) == ("g", ERROR)
 
 
-def test_a_request_that_names_nothing_leaves_no_room_for_an_error() -> None:
+def test_a_request_that_names_nothing_leaves_no_space_for_an_error() -> None:
     assert error_response("CreateTopics", 7, messages.CreateTopicsRequest(), ERROR, "why") is None

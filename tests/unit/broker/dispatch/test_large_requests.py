@@ -185,7 +185,7 @@ def test_a_connection_that_goes_away_leaves_nothing_behind(app: RunningApp, clie
 
 
 def test_a_large_join_that_waits_does_not_keep_the_connection(client: Client) -> None:
-    """Whoever waits for other members may heartbeat and fetch on the same connection."""
+    """A client that waits for other members may heartbeat and fetch on the same connection."""
 
     def join(member_id: str) -> m.JoinGroupRequest:
         protocols = [m.JoinGroupRequestProtocol(name="range", metadata=bytes(2 * LARGE_REQUEST_BYTES))]
@@ -223,7 +223,7 @@ def test_so_many_bytes_are_under_way_and_the_others_wait_in_order() -> None:
             for number, (size, end) in enumerate(zip(sizes, ends, strict=True))
         ]
         await asyncio.sleep(0)
-        assert seen == ["0"]  # one always has room
+        assert seen == ["0"]  # one always has space
         ends[0].set()
         for _ in range(5):
             await asyncio.sleep(0)

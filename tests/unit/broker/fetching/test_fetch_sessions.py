@@ -197,7 +197,7 @@ def test_a_consumers_session_is_not_continued_by_a_follower():
     assert taken.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_follower_finds_room_where_consumers_have_taken_it_all():
+def test_a_follower_finds_space_where_consumers_have_taken_it_all():
     cache, _ = sessions(slots=2)
     first = cache.open(request(0, 0, 0), False)
     second = cache.open(request(0, 0, 0), False)

@@ -28,7 +28,7 @@ from tests.support.wire_client import batch_of
 TIMEOUT_S = 10.0
 SOON_MS, LATER_MS = 50, 8000
 # Followers that have nothing to fetch wait for longer than the tests do: they have to be woken.
-PATIENT = {"replica_fetch_wait_max_ms": "20000"}
+LONG_WAITS = {"replica_fetch_wait_max_ms": "20000"}
 
 
 async def delete(topic: ReplicatedTopic, offset: int, timeout_ms: int = LATER_MS) -> tuple[ErrorCode, int]:
@@ -67,7 +67,7 @@ def test_the_answer_comes_when_all_replicas_have_deleted(tmp_path: Path):
         assert [log_start(topic, node_id) for node_id in (1, 2, 3)] == [2, 2, 2]
         assert not len(topic.brokers[1].services.log_starts)
 
-    run(ReplicatedTopic(tmp_path, **PATIENT), scenario)
+    run(ReplicatedTopic(tmp_path, **LONG_WAITS), scenario)
 
 
 def test_what_followers_have_deleted_before_is_not_waited_for(tmp_path: Path):
@@ -76,7 +76,7 @@ def test_what_followers_have_deleted_before_is_not_waited_for(tmp_path: Path):
         await delete(topic, 2)
         assert await delete(topic, 1, timeout_ms=0) == (ErrorCode.NONE, 2)
 
-    run(ReplicatedTopic(tmp_path, **PATIENT), scenario)
+    run(ReplicatedTopic(tmp_path, **LONG_WAITS), scenario)
 
 
 def test_records_that_followers_do_not_have_on_disk_yet_are_deleted_with_the_others(tmp_path: Path):
@@ -87,7 +87,7 @@ def test_records_that_followers_do_not_have_on_disk_yet_are_deleted_with_the_oth
         await committed
         assert await delete(topic, -1) == (ErrorCode.NONE, 4)
 
-    run(ReplicatedTopic(tmp_path, **PATIENT), scenario)
+    run(ReplicatedTopic(tmp_path, **LONG_WAITS), scenario)
 
 
 def test_a_follower_that_does_not_answer_in_time_is_told_as_a_timeout(tmp_path: Path):

@@ -54,7 +54,7 @@ def with_log_directory(
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_every_partition_is_shown_with_its_size_and_the_room_there_is(make_broker: Any, version: int) -> None:
+def test_every_partition_is_shown_with_its_size_and_the_space_there_is(make_broker: Any, version: int) -> None:
     broker = make_broker(log_dirs="/data")
 
     async def test() -> None:

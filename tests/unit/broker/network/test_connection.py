@@ -250,7 +250,7 @@ def test_whoever_does_not_read_is_not_read_from():
     run(scenario, host)
 
 
-def test_a_connection_waits_for_room_in_the_buffer_pool():
+def test_a_connection_waits_for_space_in_the_buffer_pool():
     host = Host()
     host.buffers = BufferPool(100_000)
 

@@ -28,12 +28,12 @@ def test_beyond_the_limit_there_is_no_buffer_until_one_is_given_back():
     assert waited[0] is not None
 
 
-def test_a_request_larger_than_the_limit_still_has_room_when_it_is_alone():
+def test_a_request_larger_than_the_limit_still_has_space_when_it_is_alone():
     pool = BufferPool(1 << 20)
     assert pool.take(5 << 20) is not None
 
 
-def test_whoever_still_finds_no_room_can_queue_up_again_without_a_loop():
+def test_a_request_that_still_finds_no_space_can_queue_up_again_without_a_loop():
     pool = BufferPool(1 << 20)
     buffers = [pool.take(500_000), pool.take(400_000)]
     tried = []

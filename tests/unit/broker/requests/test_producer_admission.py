@@ -184,7 +184,7 @@ def test_ids_that_are_handed_out_count_too(world: World) -> None:
     assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_what_one_address_can_take_before_its_first_producers_are_idle_leaves_room_for_others() -> None:
+def test_what_one_address_can_take_before_its_first_producers_are_idle_leaves_space_for_others() -> None:
     idle_s = PRODUCER_IDLE_MS / 1000
     ids = producer_admission.ADDRESS_NEW_IDS_MAX + idle_s * producer_admission.ADDRESS_NEW_IDS_PER_S
     entries = producer_admission.ADDRESS_NEW_ENTRIES_MAX + idle_s * producer_admission.ADDRESS_NEW_ENTRIES_PER_S

@@ -446,15 +446,15 @@ def test_without_http_nothing_can_be_restored(run: Run, tmp_path: Path, stored: 
 # Failures
 
 
-def test_a_topic_that_the_metadata_has_no_room_for_leaves_nothing(
+def test_a_topic_that_the_metadata_has_no_space_for_leaves_nothing(
     broker: Broker, run: Run, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object) -> None:
-        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no room on the disk")
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no space on the disk")
 
     monkeypatch.setattr(restoring._Restoring, "publish", refuse)
     told = refused(broker, run, "restore", "--from", stored, "--as", "copy")
-    assert "there is no room on the disk" in told
+    assert "there is no space on the disk" in told
     assert not any(each.topic == "copy" for each in broker.app.services.logs.logs)
     monkeypatch.undo()
     run("restore", "--from", stored, "--as", "copy", "--bootstrap", broker.bootstrap)

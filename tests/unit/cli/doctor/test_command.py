@@ -83,7 +83,7 @@ def test_memory_is_no_disk() -> None:
     assert (finding.status, finding.finding) == (Status.WARNING, "tmpfs")
 
 
-def test_little_room_and_slow_flushes_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_space_and_slow_flushes_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_checks, "FREE_BYTES_MIN", 1 << 62)
     monkeypatch.setattr(disk_checks, "FLUSH_SLOW_MS", 0)
     findings = by_name(check_disk(str(tmp_path)))

@@ -132,27 +132,27 @@ def test_an_unfinished_write_is_no_damage(run: Run, data: Path) -> None:
     assert result.returncode == 0
 
 
-ROOM = bytes(1000)
+SPACE = bytes(1000)
 
 
-def test_room_for_more_at_the_end_is_no_damage(run: Run, data: Path) -> None:
+def test_space_for_more_at_the_end_is_no_damage(run: Run, data: Path) -> None:
     (data / CLEAN_SHUTDOWN_MARKER).unlink()
     with last_segment(data).open("ab") as file:
-        file.write(ROOM)
+        file.write(SPACE)
     result = run("log", "verify", data)
     assert result.stdout == "orders-0: 80 records, offsets 0 to 79, 2 segments: good\n1 partition, nothing damaged\n"
     dumped = run("log", "dump", data / "orders-0")
     assert dumped.returncode == 0
     assert "DAMAGED" not in dumped.stdout
-    assert f"  preallocated space of {len(ROOM)} bytes from position {4 * BATCH_BYTES} on\n" in dumped.stdout
+    assert f"  preallocated space of {len(SPACE)} bytes from position {4 * BATCH_BYTES} on\n" in dumped.stdout
 
 
-def test_room_in_a_segment_sealed_after_the_recovery_point_is_no_damage(run: Run, data: Path) -> None:
+def test_space_in_a_segment_sealed_after_the_recovery_point_is_no_damage(run: Run, data: Path) -> None:
     """The next start cuts it off, if nothing is missing between this segment and the next."""
     (data / CLEAN_SHUTDOWN_MARKER).unlink()
     (data / RECOVERY_POINT_CHECKPOINT).write_bytes(encode_offsets({TopicPartition("orders", 0): 20}))
     with first_segment(data).open("ab") as file:
-        file.write(ROOM)
+        file.write(SPACE)
     assert run("log", "verify", data).stdout.endswith("1 partition, nothing damaged\n")
 
 
@@ -164,19 +164,19 @@ def test_zeros_in_the_place_of_records_are_damage_for_a_dump_too(run: Run, data:
     assert "  DAMAGED from offset 20 on" in dumped.stdout
 
 
-def test_more_zeros_than_room_ever_has_are_told_of(run: Run, data: Path) -> None:
+def test_more_zeros_than_space_ever_has_are_told_of(run: Run, data: Path) -> None:
     (data / CLEAN_SHUTDOWN_MARKER).unlink()
     with last_segment(data).open("ab") as file:
         file.write(bytes(ZEROS_BYTES_MAX + 1))
     assert ": an unfinished write" in run("log", "verify", data).stdout
 
 
-def test_a_file_whose_room_goes_while_it_is_looked_over_is_not_damaged(tmp_path: Path) -> None:
+def test_a_file_whose_space_goes_while_it_is_looked_over_is_not_damaged(tmp_path: Path) -> None:
     """As a broker cuts it off that goes on with another file."""
     path = tmp_path / f"{0:020d}.log"
     count = 2 * VERIFY_CHUNK_BYTES // BATCH_BYTES
     batches = b"".join(batch(number * RECORDS_PER_BATCH) for number in range(count))
-    path.write_bytes(batches + ROOM)
+    path.write_bytes(batches + SPACE)
     found = walk(open_for_reading(str(path)), 0)
     looked_over = [next(found)]
     os.truncate(path, len(batches))
@@ -187,7 +187,7 @@ def test_a_file_whose_room_goes_while_it_is_looked_over_is_not_damaged(tmp_path:
 
 def test_zeros_in_the_place_of_durable_records_are_damage_and_are_repaired(run: Run, data: Path) -> None:
     (data / CLEAN_SHUTDOWN_MARKER).unlink()
-    last_segment(data).write_bytes(last_segment(data).read_bytes()[:-BATCH_BYTES] + ROOM)
+    last_segment(data).write_bytes(last_segment(data).read_bytes()[:-BATCH_BYTES] + SPACE)
     assert "the segment ends at offset 70, not at 80" in run("log", "verify", data).stdout
     run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes")
     repaired = last_segment(data).read_bytes()
@@ -200,7 +200,7 @@ def test_zeros_that_no_start_would_cut_off_are_damage_and_are_repaired(
     run: Run, data: Path, segment: Callable[[Path], Path]
 ) -> None:
     content = segment(data).read_bytes()
-    segment(data).write_bytes(content + ROOM)
+    segment(data).write_bytes(content + SPACE)
     assert "zeros follow the last batch" in run("log", "verify", data).stdout
     run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes")
     assert segment(data).read_bytes() == content

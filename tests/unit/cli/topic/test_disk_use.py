@@ -28,7 +28,7 @@ ONLINE = {
     "filling_bytes_per_second": 0.0,
 }
 GROWING = {"grown_bytes": 3 << 30, "filling_bytes_per_second": 150_000.0}
-ROOM = "disk /data: 10.0 GiB free of 100.0 GiB"
+SPACE = "disk /data: 10.0 GiB free of 100.0 GiB"
 
 
 def address(broker: RunningApp) -> str:
@@ -79,14 +79,14 @@ def test_a_topic_with_an_offline_partition_is_shown(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({}, f"{ROOM}, its logs did not grow in the last 6.0 h"),
-        ({"has_enough_history": False}, f"{ROOM}, no forecast yet: too little history"),
-        (GROWING, f"{ROOM}, its logs grew by 3.0 GiB in 6.0 h, not full for a long time"),
+        ({}, f"{SPACE}, its logs did not grow in the last 6.0 h"),
+        ({"has_enough_history": False}, f"{SPACE}, no forecast yet: too little history"),
+        (GROWING, f"{SPACE}, its logs grew by 3.0 GiB in 6.0 h, not full for a long time"),
         (
             {**GROWING, "seconds_left": 7200},
-            f"{ROOM}, full in 2.0 h if its logs grow on as in the last 6.0 h, by 3.0 GiB",
+            f"{SPACE}, full in 2.0 h if its logs grow on as in the last 6.0 h, by 3.0 GiB",
         ),
-        ({"is_low": True, "has_enough_history": False}, f"{ROOM} (LOW), no forecast yet: too little history"),
+        ({"is_low": True, "has_enough_history": False}, f"{SPACE} (LOW), no forecast yet: too little history"),
         ({"refuses_records": True}, "disk /data: FULL, 10.0 GiB free of 100.0 GiB: new records are refused"),
         ({"state": "offline", "reason": "gone"}, "disk /data: OFFLINE, gone"),
     ],
@@ -97,4 +97,4 @@ def test_a_directorys_state_is_a_line(changed: dict[str, object], line: str) -> 
 
 def test_an_empty_topic_has_no_forecast() -> None:
     growing = {**ONLINE, **GROWING, "seconds_left": 7200}
-    assert TopicDisks({0: {"size_bytes": 0}}, [growing], None).lines() == [ROOM]
+    assert TopicDisks({0: {"size_bytes": 0}}, [growing], None).lines() == [SPACE]

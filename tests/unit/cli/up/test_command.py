@@ -51,7 +51,7 @@ def test_it_says_where_its_pages_are(up: StartUp) -> None:
 
 def test_a_taken_default_address_for_its_pages_is_a_warning(up: StartUp) -> None:
     with contextlib.ExitStack() as taken:
-        with contextlib.suppress(OSError):  # whoever has it already will do as well
+        with contextlib.suppress(OSError):  # any other process on that port will do as well
             taken.enter_context(socket.create_server(("127.0.0.1", 9080)))
         broker = up("--data", "data", *ANY_PORT, http=None)
     assert broker.lines[3] == f"ready {broker.address}"

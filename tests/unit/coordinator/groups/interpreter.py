@@ -10,7 +10,7 @@
     list [states=] | describe | delete-group | topic-deleted t-0 ...
     form a b ...                  joins, waits and syncs until these are a Stable group; client n has partition t-n
     wait 3000                     milliseconds
-    restart [config=value ...]    the coordinator moves: whoever waits is told, the log is replayed elsewhere
+    restart [config=value ...]    the coordinator moves: waiting requests are told, the log is replayed elsewhere
     failing <command>             as the command, but what it appends is not stored
 
 A client remembers its member id, generation and options as a real one does; `member=`, `generation=` and `group=` tell
@@ -252,7 +252,7 @@ class Interpreter:
         self._write_changes()
 
     def _lose_waiting(self) -> None:
-        """The runtime's part: whoever waits is told to look for the coordinator again."""
+        """The runtime's part: waiting requests are told to look for the coordinator again."""
         for token in self._asked:
             if not token.answered:
                 token.answered = True

@@ -8,7 +8,7 @@
     refused 1                       a leader fenced the markers of task 1
     describe [x] | list [states=] [ids=] [duration=] [pattern=]
     wait 3000                       milliseconds
-    restart [config=value ...]      the coordinator moves: whoever waits is told, the log is replayed elsewhere
+    restart [config=value ...]      the coordinator moves: waiting requests are told, the log is replayed elsewhere
     failing <command>               as the command, but what it appends is not stored
     lost <command>                  as the command, but its answer does not arrive
     stored x 5/32766 Empty [t-0]    the log ends with this record, and is replayed

@@ -194,7 +194,7 @@ async def test_trouble_with_one_file_does_not_fail_the_directory(broker: Broker)
 async def test_a_full_disk_has_not_failed(broker: Broker) -> None:
     broker.disks.break_disk(SECOND, errno.ENOSPC)
     directory = broker.logs.directories[1]
-    directory.doubt("no room")
+    directory.doubt("no space")
     await directory.housekeeping.in_thread(lambda: None)
     await asyncio.sleep(0)
     assert directory.fault is None

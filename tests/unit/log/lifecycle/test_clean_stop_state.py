@@ -321,7 +321,7 @@ def test_a_stop_without_space_for_the_state_is_still_clean(monkeypatch: pytest.M
 
         def refuse(path: str, data: bytes) -> None:
             if path.endswith(CLEAN_STATE):
-                raise OSError("no room")
+                raise OSError("no space")
             replace(path, data)
 
         monkeypatch.setattr(broker.files, "replace", refuse)

@@ -1,4 +1,4 @@
-"""Room beyond the end of an active segment: found at flushes, given back when nothing more comes, told from damage."""
+"""Space beyond the end of an active segment: found at flushes, given back when nothing more comes, told from damage."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def world(world: Any) -> Any:
 
 
 @pytest.fixture
-def roomy(world: Any) -> Any:
-    """A log flushed batch by batch, that has found room, and one batch that is not flushed."""
+def preallocated(world: Any) -> Any:
+    """A log flushed batch by batch, that has found space, and one batch that is not flushed."""
     append_and_flush(world)
     while not unused(world):
         append_and_flush(world)
@@ -149,79 +149,83 @@ def test_large_flushes_get_none(world: Any) -> None:
         assert unused(world) == 0
 
 
-def test_unused_space_is_released_when_the_segment_is_sealed_and_at_a_clean_stop(roomy: Any) -> None:
-    assert unused(roomy) > 0
-    roomy.log.roll()
-    assert unused(roomy, 0) == 0
-    while not unused(roomy):
-        append_and_flush(roomy)
-    roomy.stop_cleanly()
-    assert unused(roomy) == 0
-    before = roomy.log.log_end_offset
-    roomy.reopen(clean=True)
-    assert roomy.log.log_end_offset == before
+def test_unused_space_is_released_when_the_segment_is_sealed_and_at_a_clean_stop(preallocated: Any) -> None:
+    assert unused(preallocated) > 0
+    preallocated.log.roll()
+    assert unused(preallocated, 0) == 0
+    while not unused(preallocated):
+        append_and_flush(preallocated)
+    preallocated.stop_cleanly()
+    assert unused(preallocated) == 0
+    before = preallocated.log.log_end_offset
+    preallocated.reopen(clean=True)
+    assert preallocated.log.log_end_offset == before
 
 
 def test_a_kill_leaves_zeros_that_the_next_start_removes_without_a_warning(
-    roomy: Any, caplog: pytest.LogCaptureFixture
+    preallocated: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = roomy.read_all()
+    before = preallocated.read_all()
     with caplog.at_level(logging.WARNING):
-        roomy.reopen()
-    assert roomy.read_all() == before
-    assert unused(roomy) == 0
+        preallocated.reopen()
+    assert preallocated.read_all() == before
+    assert unused(preallocated) == 0
     assert not caplog.records
 
 
-def test_a_power_loss_leaves_what_was_flushed_and_zeros(roomy: Any, caplog: pytest.LogCaptureFixture) -> None:
-    before = roomy.read_all()
-    roomy.files.lose_power()
+def test_a_power_loss_leaves_what_was_flushed_and_zeros(preallocated: Any, caplog: pytest.LogCaptureFixture) -> None:
+    before = preallocated.read_all()
+    preallocated.files.lose_power()
     with caplog.at_level(logging.WARNING):
-        roomy.reopen()
-    assert roomy.read_all() == before[:-1]
-    assert unused(roomy) == 0
+        preallocated.reopen()
+    assert preallocated.read_all() == before[:-1]
+    assert unused(preallocated) == 0
     assert not caplog.records
-    append_and_flush(roomy)
-    assert roomy.log.recovery_point == len(before)
+    append_and_flush(preallocated)
+    assert preallocated.log.recovery_point == len(before)
 
 
-def test_more_zeros_than_are_ever_preallocated_are_logged(roomy: Any, caplog: pytest.LogCaptureFixture) -> None:
-    roomy.damage(os.path.basename(file_of(roomy)), lambda data: data.extend(bytes(preallocation.ZEROS_BYTES_MAX)))
-    before = roomy.log.log_end_offset
+def test_more_zeros_than_are_ever_preallocated_are_logged(preallocated: Any, caplog: pytest.LogCaptureFixture) -> None:
+    preallocated.damage(
+        os.path.basename(file_of(preallocated)), lambda data: data.extend(bytes(preallocation.ZEROS_BYTES_MAX))
+    )
+    before = preallocated.log.log_end_offset
     with caplog.at_level(logging.WARNING):
-        roomy.reopen()
-    assert roomy.log.log_end_offset == before
+        preallocated.reopen()
+    assert preallocated.log.log_end_offset == before
     assert "cut off" in caplog.text
 
 
-def test_zeros_in_the_place_of_durable_records_are_a_fault(roomy: Any) -> None:
-    roomy.flush()
-    roomy.checkpoint()
-    position = roomy.log.position_of(roomy.log.log_end_offset - 1).position
-    zeros = bytes(roomy.log.size_bytes - position)
-    roomy.damage(os.path.basename(file_of(roomy)), lambda data: data.__setitem__(slice(position, None), zeros))
+def test_zeros_in_the_place_of_durable_records_are_a_fault(preallocated: Any) -> None:
+    preallocated.flush()
+    preallocated.checkpoint()
+    position = preallocated.log.position_of(preallocated.log.log_end_offset - 1).position
+    zeros = bytes(preallocated.log.size_bytes - position)
+    preallocated.damage(
+        os.path.basename(file_of(preallocated)), lambda data: data.__setitem__(slice(position, None), zeros)
+    )
     with pytest.raises(StorageFault, match="below its recovery point"):
-        roomy.reopen()
+        preallocated.reopen()
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_sealed_segment_whose_end_was_not_durable_keeps_what_follows_only_if_nothing_is_missing(
-    roomy: Any, is_whole: bool
+    preallocated: Any, is_whole: bool
 ) -> None:
     if is_whole:
-        roomy.flush()
-    sealed, rolled_at = file_of(roomy), roomy.log.log_end_offset
-    durable = roomy.files.read(sealed) if is_whole else None
-    roomy.log.roll()
-    roomy.append()
-    roomy.files.open(file_of(roomy)).sync()
-    roomy.files.sync_directory(roomy.path)
-    roomy.files.lose_power()
+        preallocated.flush()
+    sealed, rolled_at = file_of(preallocated), preallocated.log.log_end_offset
+    durable = preallocated.files.read(sealed) if is_whole else None
+    preallocated.log.roll()
+    preallocated.append()
+    preallocated.files.open(file_of(preallocated)).sync()
+    preallocated.files.sync_directory(preallocated.path)
+    preallocated.files.lose_power()
     if durable is not None:
-        assert roomy.files.read(sealed) == durable, "the truncation was to be lost"
-    roomy.reopen()
-    assert roomy.log.log_end_offset == (rolled_at + 1 if is_whole else rolled_at - 1)
-    assert unused(roomy, 0) == 0
+        assert preallocated.files.read(sealed) == durable, "the truncation was to be lost"
+    preallocated.reopen()
+    assert preallocated.log.log_end_offset == (rolled_at + 1 if is_whole else rolled_at - 1)
+    assert unused(preallocated, 0) == 0
 
 
 def test_a_disk_too_full_for_preallocation_still_takes_the_records(world: Any) -> None:
@@ -234,45 +238,45 @@ def test_a_disk_too_full_for_preallocation_still_takes_the_records(world: Any) -
     assert world.log.recovery_point == world.log.log_end_offset
 
 
-def test_a_failed_append_releases_the_space_and_the_next_flush_preallocates_it_again(roomy: Any) -> None:
-    roomy.files.fail_next("write", errno.ENOSPC)
+def test_a_failed_append_releases_the_space_and_the_next_flush_preallocates_it_again(preallocated: Any) -> None:
+    preallocated.files.fail_next("write", errno.ENOSPC)
     with pytest.raises(ApiError):
-        roomy.append()
-    assert unused(roomy) == 0
-    append_and_flush(roomy)
-    assert unused(roomy) > 0
+        preallocated.append()
+    assert unused(preallocated) == 0
+    append_and_flush(preallocated)
+    assert unused(preallocated) > 0
 
 
-def test_a_truncated_log_preallocates_again(roomy: Any) -> None:
-    roomy.truncate_to(roomy.log.log_end_offset - 2)
-    assert unused(roomy) == 0
-    append_and_flush(roomy)
-    assert unused(roomy) > 0
-    before = roomy.read_all()
-    roomy.reopen()
-    assert roomy.read_all() == before
+def test_a_truncated_log_preallocates_again(preallocated: Any) -> None:
+    preallocated.truncate_to(preallocated.log.log_end_offset - 2)
+    assert unused(preallocated) == 0
+    append_and_flush(preallocated)
+    assert unused(preallocated) > 0
+    before = preallocated.read_all()
+    preallocated.reopen()
+    assert preallocated.read_all() == before
 
 
-def test_a_failed_roll_leaves_the_preallocated_space(roomy: Any) -> None:
-    roomy.files.fail_next("open", errno.ENOSPC)
+def test_a_failed_roll_leaves_the_preallocated_space(preallocated: Any) -> None:
+    preallocated.files.fail_next("open", errno.ENOSPC)
     with pytest.raises(OSError, match="simulated open"):
-        roomy.log.roll()
-    append_and_flush(roomy)
-    assert unused(roomy) > 0
+        preallocated.log.roll()
+    append_and_flush(preallocated)
+    assert unused(preallocated) > 0
 
 
 # A sealed segment that ends at the recovery point
 
 
 @pytest.fixture
-def sealed(roomy: Any) -> Any:
+def sealed(preallocated: Any) -> Any:
     """All of it is durable; the segment after it is empty."""
-    roomy.flush()
-    roomy.log.roll()
-    roomy.flush()
-    roomy.checkpoint()
-    assert roomy.stored().recovery_point == roomy.log.segments.active.base_offset
-    return roomy
+    preallocated.flush()
+    preallocated.log.roll()
+    preallocated.flush()
+    preallocated.checkpoint()
+    assert preallocated.stored().recovery_point == preallocated.log.segments.active.base_offset
+    return preallocated
 
 
 def test_an_offset_that_is_wrong_in_a_sealed_segment_is_a_fault_and_cuts_nothing(sealed: Any) -> None:
@@ -286,22 +290,22 @@ def test_an_offset_that_is_wrong_in_a_sealed_segment_is_a_fault_and_cuts_nothing
         sealed.read_all()
 
 
-def test_what_a_truncation_dropped_does_not_come_back_in_a_sealed_segment(roomy: Any) -> None:
+def test_what_a_truncation_dropped_does_not_come_back_in_a_sealed_segment(preallocated: Any) -> None:
     """The log was cut, and sealed there; of this only the recovery point and names are durable."""
-    roomy.flush()
-    end = roomy.log.log_end_offset - 2
-    roomy.truncate_to(end)
-    before = roomy.read_all()
-    roomy.log.roll()
-    roomy.append(epoch=1)
-    task = roomy.log.durability.take_dirty()
+    preallocated.flush()
+    end = preallocated.log.log_end_offset - 2
+    preallocated.truncate_to(end)
+    before = preallocated.read_all()
+    preallocated.log.roll()
+    preallocated.append(epoch=1)
+    task = preallocated.log.durability.take_dirty()
     assert task is not None
     task.replace_files()
-    roomy.files.lose_power()
-    assert roomy.stored().recovery_point == end == int(roomy.names(".log")[-1][:20])
-    roomy.reopen()
-    assert roomy.read_all() == before
-    assert unused(roomy, 0) == 0
+    preallocated.files.lose_power()
+    assert preallocated.stored().recovery_point == end == int(preallocated.names(".log")[-1][:20])
+    preallocated.reopen()
+    assert preallocated.read_all() == before
+    assert unused(preallocated, 0) == 0
 
 
 @pytest.mark.parametrize(
