@@ -48,7 +48,7 @@ SETTINGS = {
     "leader.imbalance.check.interval.seconds": "3",
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "replica.selector.class": RACK_AWARE_REPLICA_SELECTOR,
-    "log.cleaner.enable": "false",
+    "log.cleaner.backoff.ms": "300",
     # No record gets so old here, but by a clock that is wrong.
     "log.retention.ms": "2400000",
     "log.retention.check.interval.ms": "700",

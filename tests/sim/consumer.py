@@ -36,10 +36,16 @@ class PartitionFetches:
     """Fetches of one partition: from its leader, or from the replica that the leader prefers for the reader's rack."""
 
     def __init__(
-        self, client: Client, partition: TopicPartition, rack: str = "", isolation_level: int = READ_UNCOMMITTED
+        self,
+        client: Client,
+        partition: TopicPartition,
+        rack: str = "",
+        isolation_level: int = READ_UNCOMMITTED,
+        node_id: int | None = None,
     ) -> None:
+        """With a node id they are asked of that replica alone."""
         self.client, self._partition, self._rack = client, partition, rack
-        self._isolation_level = isolation_level
+        self._isolation_level, self._node_id = isolation_level, node_id
         self._near: int | None = None
 
     async def fetch(self, position: int) -> tuple[ErrorCode, FetchResponsePartition, bool]:
@@ -51,7 +57,7 @@ class PartitionFetches:
             self._near = answer.preferred_read_replica if answer.preferred_read_replica >= 0 else near
         else:
             self.client.forget_leader(self._partition)
-        return code, answer, near is None
+        return code, answer, near is None and self._node_id is None
 
     async def _fetch(self, position: int) -> FetchResponsePartition:
         topic, index = self._partition
@@ -78,6 +84,8 @@ class PartitionFetches:
         return answer.responses[0].partitions[0]
 
     async def _ask_replica(self, request: FetchRequest) -> FetchResponse:
+        if self._node_id is not None:
+            return await self.client.ask_node(self._node_id, request, FetchResponse)
         if self._near is None:
             return await self.client.ask_leader(self._partition, request, FetchResponse)
         near, self._near = self._near, None

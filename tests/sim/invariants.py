@@ -4,7 +4,7 @@ Held to RELIABILITY: one leader per partition and epoch (R1), the same bytes and
 epoch (R2), every member of the in-sync replicas has, durably, all that was ever committed (R3, R4, R5), and an
 acknowledgement means as many durable copies as min.insync.replicas asks for (R8). No high watermark moves without a
 lease (R7), and none stays for long where all that are in sync have told their leader that they have more. No log loses
-its beginning: nothing gets old enough here.
+its beginning: nothing gets old enough here. The bytes of logs that are compacted are not looked at.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MIN_IN_SYNC = int(SETTINGS["min.insync.replicas"])
 
 
 class Invariants:
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, compacted_topics: frozenset[str]) -> None:
+        self._cluster, self._compacted_topics = cluster, compacted_topics
         self.violations: list[str] = []
         self._replicas: dict[tuple[int, TopicPartition], Replica] = {}
         self._lost: dict[tuple[int, TopicPartition], Replica] = {}  # as they were on the disk before the present one
@@ -69,6 +69,8 @@ class Invariants:
         partition = machine.app.services.partitions.find(local.topic_partition) if machine.app is not None else None
         if partition is None or partition.local is not local or not partition.is_leader:
             return
+        if partition.topic_partition.topic in self._compacted_topics:
+            return
         if machine.lease_until_s <= self._cluster.loop.time():
             self._violated(f"R7 {partition.topic_partition}: {machine.name} commits without a lease")
         self._look_at(partition.topic_partition)
@@ -82,6 +84,8 @@ class Invariants:
 
     def acknowledged(self, partition: TopicPartition, next_offset: int) -> None:
         """A client has heard that everything below `next_offset` is safe."""
+        if partition.topic in self._compacted_topics:
+            return
         self._look_at(partition)
         copies = self._copies(partition, next_offset)
         if len(copies) < MIN_IN_SYNC and next_offset > self._copied.get(partition, 0):
@@ -98,6 +102,8 @@ class Invariants:
         return max(end, lost.durable.end_offset) if lost is not None and machine.is_blank else end
 
     def _look_at(self, partition: TopicPartition) -> None:
+        if partition.topic in self._compacted_topics:
+            return
         for machine in self._cluster.machines:
             replica = self._replica(machine.node_id, partition)
             for batch in replica.written.read_on():

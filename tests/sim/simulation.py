@@ -23,6 +23,7 @@ from flowstone.types import TopicPartition
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     CreateTopicsRequest,
+    CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
@@ -40,9 +41,8 @@ from .loop import SimulatedLoop
 from .member import Member
 from .operator import Operator
 from .producer import Producer
-from .transactions.load import PARTITIONS as ACCOUNT_PARTITIONS
-from .transactions.load import TOPIC as ACCOUNTS
-from .transactions.load import TransactionLoad
+from .transactions.load import BALANCES, NewTopic, TransactionLoad
+from .transactions.load import TOPICS as TRANSACTION_TOPICS
 
 BROKER_COUNT = 3
 TOPICS, PARTITIONS = ("t0", "t1"), 2
@@ -96,7 +96,7 @@ class Simulation:
         self.loop = SimulatedLoop()
         self.cluster = Cluster(self.loop, self._random, BROKER_COUNT, self.note)
         self.history = ClusterHistory()
-        self.invariants = Invariants(self.cluster)
+        self.invariants = Invariants(self.cluster, frozenset({BALANCES}))
         self.history.on_acknowledged = self.invariants.acknowledged
         self._process = self.cluster.new_process("clients")
         self._clock = ProcessClock(self.loop)
@@ -169,11 +169,14 @@ class Simulation:
 
     async def _create_topics(self) -> None:
         client = self._client()
-        topics = dict.fromkeys(TOPICS, PARTITIONS)
-        if self._loads.has_transactions:
-            topics[ACCOUNTS] = ACCOUNT_PARTITIONS
-        for topic, count in topics.items():
-            wanted = CreateTopicsRequestTopic(name=topic, num_partitions=count, replication_factor=BROKER_COUNT)
+        wanted_topics = [NewTopic(topic, PARTITIONS) for topic in TOPICS]
+        for topic, count, configs in wanted_topics + TRANSACTION_TOPICS * self._loads.has_transactions:
+            wanted = CreateTopicsRequestTopic(
+                name=topic,
+                num_partitions=count,
+                replication_factor=BROKER_COUNT,
+                configs=[CreateTopicsRequestConfig(name=name, value=value) for name, value in configs.items()],
+            )
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             while code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 try:
@@ -187,7 +190,7 @@ class Simulation:
     def _start_clients(self) -> None:
         if self._loads.has_transactions:
             racks = [machine.name for machine in self.cluster.machines]
-            self._transactions = TransactionLoad(self._client, self.history, racks)
+            self._transactions = TransactionLoad(self._client, self.history, racks, self._in_sync)
             for each in self._transactions.running():
                 self._process.start(each)
         if self._loads.has_plain_traffic:
@@ -212,6 +215,10 @@ class Simulation:
         clients: list[Producer | Consumer | Member] = [*self._producers, *self._consumers, *self._members]
         for each in clients:
             self._process.start(each.run())
+
+    def _in_sync(self, partition: TopicPartition) -> Sequence[int]:
+        state = self.cluster.image.partition(partition)
+        return state.isr if state is not None else ()
 
     def _look(self) -> None:
         if self._is_looking:

@@ -131,6 +131,11 @@ class HostedShard(Generic[Machine]):
         self.loading: asyncio.Future[None]  # the load under way, or the last one
         self._begin_load()
 
+    @property
+    def machine(self) -> Machine | None:
+        """The state machine, to be read only; None while the shard loads, cannot be loaded, or is closed."""
+        return self._machine
+
     def request(self, call: Callable[[Machine, int, Token], Effects[Any]], token: Token | None = None) -> Token:
         """Have the state machine handle a request; return the promise of its response, `token` if given.
 

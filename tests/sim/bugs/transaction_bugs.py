@@ -13,6 +13,9 @@ from flowstone.coordinator.transactions.endings import _decide
 from flowstone.coordinator.transactions.records import TransactionState, TransactionStored
 from flowstone.coordinator.transactions.state import Turn
 from flowstone.errors import ErrorCode
+from flowstone.kernel.compaction import FilteredRecords
+from flowstone.log.compaction.filter import GroupFilter
+from flowstone.log.compaction.walk import StoppedAt
 from flowstone.log.lifecycle import log_recovery
 from flowstone.log.partition import aborted_transactions, derived_state
 from flowstone.log.partition.producer_state import ProducerStates
@@ -148,6 +151,16 @@ def keep_the_epoch_at_a_timeout() -> Patches:
     yield patch.object(scans, "fence", abort)
 
 
+def drop_markers_before_their_records() -> Patches:
+    """Compaction drops every marker, and leaves the records of committed transactions without one."""
+
+    def drop(self: GroupFilter, at: StoppedAt) -> FilteredRecords | None:
+        self.removed_markers.add(at.header.base_offset)
+        return None
+
+    yield patch.object(GroupFilter, "_filter_marker", drop)
+
+
 _SEEN_TOO_EARLY = ("precommitted read", "aborted read", "last stable offset")
 _BROKEN = ("torn transaction", "lost write", "aborted read", "precommitted read", "taken back", "consumed twice")
 
@@ -176,6 +189,13 @@ BUGS: dict[str, Bug] = {
         Bug(show_pending_offsets, ("pending offset", "phantom commit"), ("kill",), loads=TRANSACTIONS),
         Bug(apply_markers_twice, _BROKEN, ("kill",), loads=TRANSACTIONS),
         Bug(forget_open_transactions_in_recovery, _SEEN_TOO_EARLY, ("kill", "restart"), loads=TRANSACTIONS),
+        Bug(
+            drop_markers_before_their_records,
+            (*_BROKEN, "stuck last stable offset", "unseen", "end went back"),
+            ("fill_disk", "separate", "kill"),
+            first_seed=12,
+            loads=TRANSACTIONS,
+        ),
         Bug(keep_the_epoch_at_a_timeout, _BROKEN, ("kill",), loads=TRANSACTIONS),
     )
 }

@@ -12,7 +12,7 @@ the group is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from flowstone.types import TopicPartition
 from tests.faults.checker import Origin, origin_of
 from tests.sim.history import TRANSACTIONS_PARTITION, ClusterHistory
 
+Records = Sequence[tuple[int, bytes]]
 NO_GROUP_PARTITION = TopicPartition("", 0)
 
 
@@ -58,6 +59,7 @@ class Transaction:
     # Where each record was sent, and its offset once that is known.
     sent: dict[Origin, TopicPartition] = field(default_factory=dict)
     offsets: dict[Origin, int] = field(default_factory=dict)
+    keys: dict[Origin, bytes] = field(default_factory=dict)
     consumed: Consumed | None = None
 
     def refused(self) -> None:
@@ -66,8 +68,10 @@ class Transaction:
 
 
 class TransactionHistory:
-    def __init__(self, cluster: ClusterHistory) -> None:
+    def __init__(self, cluster: ClusterHistory, compacted: Collection[TopicPartition] = ()) -> None:
+        """Of the `compacted` partitions the last record of each key stays, for certain."""
         self._cluster, self.note = cluster, cluster.note
+        self._compacted = compacted
         self._transactions: dict[str, Transaction] = {}
         self._newest: dict[str, int] = {}  # the newest instance that has a producer id
         self._seen: dict[TopicPartition, dict[int, Origin]] = {}
@@ -82,10 +86,10 @@ class TransactionHistory:
         transaction = self._transactions[label] = Transaction(label, instance)
         return transaction
 
-    def send(self, transaction: Transaction, partition: TopicPartition) -> Origin:
+    def send(self, transaction: Transaction, partition: TopicPartition, key: bytes) -> Origin:
         """Return the next value's origin; to be asked for before it is sent."""
         origin = Origin(transaction.label, len(transaction.sent))
-        transaction.sent[origin] = partition
+        transaction.sent[origin], transaction.keys[origin] = partition, key
         return origin
 
     def written(self, transaction: Transaction, origins: Sequence[Origin], base_offset: int) -> None:
@@ -168,31 +172,50 @@ class TransactionHistory:
 
     # The end
 
-    def check(self, logs: Mapping[TopicPartition, Sequence[tuple[int, bytes]]], positions: Mapping[str, int]) -> None:
+    def check(self, logs: Mapping[TopicPartition, Records], positions: Mapping[str, int]) -> None:
         """Hold all that can be read at read_committed, when clients are at rest, to what is known."""
         found: dict[str, dict[Origin, int]] = {}
         for partition, records in logs.items():
+            self.check_log(partition, records, "the last reader")
             for offset, value in records:
-                self.see(partition, offset, value, "the last reader")
                 origin = origin_of(value)
                 if origin is not None:
                     found.setdefault(origin.producer, {})[origin] = offset
-            missing = self._seen.get(partition, {}).keys() - {offset for offset, _ in records}
-            for offset in sorted(missing):
-                self.note("taken back", partition, offset, f"{self._seen[partition][offset]} was seen")
         for transaction in self._transactions.values():
             self._check_whole(transaction, found.get(transaction.label, {}))
         for group_id, position in positions.items():
             self._check_consumed(group_id, position, found)
 
+    def check_log(self, partition: TopicPartition, records: Records, reader: str) -> None:
+        """Hold everything committed of one replica to what was acknowledged, and to what was seen before."""
+        for offset, value in records:
+            self.see(partition, offset, value, reader)
+        offsets = {offset for offset, _ in records}
+        if partition in self._compacted:
+            self._check_compacted(partition, records, reader)
+            return
+        for offset in sorted(self._seen.get(partition, {}).keys() - offsets):
+            self.note("taken back", partition, offset, f"{self._seen[partition][offset]} was seen, not by {reader}")
+
+    def _check_compacted(self, partition: TopicPartition, records: Records, reader: str) -> None:
+        newest: dict[bytes, int] = {}
+        for offset, value in records:
+            origin = origin_of(value)
+            if origin is not None and origin.producer in self._transactions:
+                newest[self._transactions[origin.producer].keys[origin]] = offset
+        for transaction in self._transactions.values():
+            for origin, offset in transaction.offsets.items() if transaction.fate is Fate.COMMITTED else ():
+                if transaction.sent[origin] == partition and newest.get(transaction.keys[origin], -1) < offset:
+                    self.note("lost write", partition, offset, f"{reader} finds neither {origin} nor a later one")
+
     def _check_whole(self, transaction: Transaction, found: Mapping[Origin, int]) -> None:
         if transaction.fate is Fate.COMMITTED or found:
             for origin, partition in transaction.sent.items():
                 offset = transaction.offsets.get(origin, -1)
-                if origin not in found:
+                if origin not in found and partition not in self._compacted:
                     kind = "torn transaction" if found else "lost write"
                     self.note(kind, partition, offset, f"{origin} is not there, and {transaction.fate.value}")
-                elif offset >= 0 and found[origin] != offset:
+                elif offset >= 0 and found.get(origin, offset) != offset:
                     self.note("altered write", partition, found[origin], f"{origin} was acknowledged at {offset}")
 
     def _check_consumed(self, group_id: str, position: int, found: Mapping[str, object]) -> None:

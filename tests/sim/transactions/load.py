@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from flowstone.types import TopicPartition
 from flowstone.wire.message import Message
@@ -17,21 +18,42 @@ from .producer import Account, TransactionalProducer
 from .reader import CommittedReader
 from .requests import V1_VERSIONS, V2_VERSIONS, TransactionRequests, TransactionRequestsV2
 
-TOPIC, PARTITIONS = "accounts", 3
+
+class NewTopic(NamedTuple):
+    name: str
+    partition_count: int
+    configs: Mapping[str, str] = MappingProxyType({})
+
+
+# What is sent to the second one is compacted all the time.
+ACCOUNTS, BALANCES = "accounts", "balances"
+COMPACTION = {
+    "cleanup.policy": "compact",
+    "max.compaction.lag.ms": "1500",
+    "min.cleanable.dirty.ratio": "0.01",
+    # Longer than a replica may be out of touch: one that misses a marker takes its transaction for open.
+    "delete.retention.ms": "60000",
+    "file.delete.delay.ms": "300",
+}
+ACCOUNTS_COUNT = 2
+TOPICS = [NewTopic(ACCOUNTS, ACCOUNTS_COUNT), NewTopic(BALANCES, 1, COMPACTION)]
 PRODUCERS = 3
 TIMEOUTS_MS = (1_000, 3_000)
 # Every transaction that was left open is ended after so long: the longest timeout, a scan, and the markers.
 STABLE_S_MAX = 8.0
+InSync = Callable[[TopicPartition], Sequence[int]]
 MakeClient = Callable[[dict[type[Message], int] | None], Client]
 
 
 class TransactionLoad:
-    def __init__(self, make_client: MakeClient, history: ClusterHistory, racks: list[str]) -> None:
-        self._make_client = make_client
-        self.history = TransactionHistory(history)
+    def __init__(self, make_client: MakeClient, history: ClusterHistory, racks: list[str], in_sync: InSync) -> None:
+        self._make_client, self._in_sync = make_client, in_sync
+        self.partitions = [
+            TopicPartition(topic.name, index) for topic in TOPICS for index in range(topic.partition_count)
+        ]
+        self.history = TransactionHistory(history, [each for each in self.partitions if each.topic == BALANCES])
         client = make_client(None)
         self._client, random = client, client.random
-        self.partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
         self._readers = [
             CommittedReader(make_client(None), self.history, partition, random.choice(("", *racks)))
             for partition in self.partitions
@@ -49,7 +71,7 @@ class TransactionLoad:
         kind = TransactionRequestsV2 if is_v2 else TransactionRequests
         name = f"x{number}"
         group = next((each for each in self.groups if each.group_id.startswith(name)), None)
-        account = Account(name, self.partitions, group, is_v2)
+        account = Account(name, self.partitions, self.partitions[number % ACCOUNTS_COUNT], group, is_v2)
 
         def make_requests() -> TransactionRequests:
             return kind(self._make_client(versions), self._make_client(versions), name, timeout_ms)
@@ -98,8 +120,8 @@ class TransactionLoad:
                 waiting[partition] = f"{stable_offset} is stable, and {end_offset} is the end"
         return waiting
 
-    def _reader(self, partition: TopicPartition) -> CommittedReader:
-        return CommittedReader(self._client, self.history, partition)
+    def _reader(self, partition: TopicPartition, node_id: int | None = None) -> CommittedReader:
+        return CommittedReader(self._client, self.history, partition, node_id=node_id)
 
     async def judge(self) -> None:
         """Read everything and hold it to what is known. Nothing is written any more."""
@@ -116,6 +138,11 @@ class TransactionLoad:
             for group in self.groups
         }
         self.history.check(logs, positions)
+        for partition in self.partitions:
+            for node_id in self._in_sync(partition):
+                reader = self._reader(partition, node_id)
+                records = await _until_answered(self._client, reader.read_all)
+                self.history.check_log(partition, records, reader.name)
 
 
 async def _until_answered(client: Client, ask: Callable[[], Coroutine[Any, Any, Any]]) -> Any:

@@ -25,6 +25,7 @@ from .history import Consumed, Instance, Transaction, TransactionHistory
 from .requests import TransactionRequests
 
 PAUSE_S_MAX = 0.3
+KEYS = (b"a", b"b", b"c", b"d", b"e")
 BATCHES_MAX, BATCH_RECORDS_MAX = 2, 2
 CONSUMED_MAX = 3
 # What nobody answers for so long, an application gives up, and starts again.
@@ -77,6 +78,7 @@ class Account(NamedTuple):
 
     name: str
     partitions: list[TopicPartition]
+    always: TopicPartition  # is written to in every transaction
     group: GroupOffsets | None
     is_v2: bool
 
@@ -153,6 +155,8 @@ class ProducerInstance:
             transaction.consumed = Consumed(group.group_id, self._position, end)
         count = self._random.randint(1, len(self._account.partitions))
         partitions = self._random.sample(self._account.partitions, count)
+        if self._account.always not in partitions:
+            partitions.append(self._account.always)
         if not self._account.is_v2:
             await self._add(partitions)
         for partition in partitions:
@@ -169,11 +173,13 @@ class ProducerInstance:
 
     async def _produce(self, transaction: Transaction, partition: TopicPartition) -> None:
         count = self._random.randint(1, BATCH_RECORDS_MAX)
-        origins = [self._history.send(transaction, partition) for _ in range(count)]
+        keys = [self._random.choice(KEYS) for _ in range(count)]
+        origins = [self._history.send(transaction, partition, key) for key in keys]
         now_ms = self._client.clock.time_ms()
         sequence = self._sequences.get(partition, 0)
+        values = map(make_value, origins)
         batch = build_batch(
-            [Record(index, now_ms, None, make_value(origin)) for index, origin in enumerate(origins)],
+            [Record(index, now_ms, *pair) for index, pair in enumerate(zip(keys, values, strict=True))],
             producer_id=self._requests.producer[0],
             producer_epoch=self._requests.producer[1],
             base_sequence=sequence,

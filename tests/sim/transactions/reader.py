@@ -19,14 +19,24 @@ from tests.support.wire_client import whole_batches
 
 from .history import TransactionHistory
 
-NO_OFFSET = -1
+# A follower may hear late that something is committed.
+WAITS_MAX = 6
 
 
 class CommittedReader:
-    def __init__(self, client: Client, history: TransactionHistory, partition: TopicPartition, rack: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        history: TransactionHistory,
+        partition: TopicPartition,
+        rack: str = "",
+        node_id: int | None = None,
+    ) -> None:
+        """With a rack it reads from the replica there, if the leader says so; with a node id, from that one alone."""
         self.client, self._history, self._partition = client, history, partition
-        self._name = f"reader in {rack!r}" if rack else "reader"
-        self._fetches = PartitionFetches(client, partition, rack, READ_COMMITTED)
+        where = f" in {rack!r}" if rack else f" of b{node_id}" if node_id is not None else ""
+        self.name = f"reader{where}"
+        self._fetches = PartitionFetches(client, partition, rack, READ_COMMITTED, node_id)
         self.position = self._end_told = 0
         self.is_stopping = False
 
@@ -34,7 +44,7 @@ class CommittedReader:
         while not self.is_stopping:
             try:
                 for offset, value in await self.poll():
-                    self._history.see(self._partition, offset, value, self._name)
+                    self._history.see(self._partition, offset, value, self.name)
                 if self.client.random.random() < END_ASKED_SHARE:
                     await self.stable_offset()
             except Unanswered:
@@ -88,16 +98,17 @@ class CommittedReader:
         return offset
 
     async def read_all(self) -> list[tuple[int, bytes]]:
-        """Return everything that is committed now."""
+        """Return everything that is committed now. Raises Unanswered."""
         self.position = 0
-        end_offset, records = await self.stable_offset(), list[tuple[int, bytes]]()
-        while self.position < end_offset and not self.is_stopping:
+        end_offset, records, waits = await self.stable_offset(), list[tuple[int, bytes]](), 0
+        while self.position < end_offset and waits < WAITS_MAX and not self.is_stopping:
             before = self.position
             records += await self.poll()
-            if self.position == before:
-                break  # the checker says what is missing
+            waits = 0 if self.position > before else waits + 1
+        if self.position < end_offset:
+            self._complain("unseen", self.position, f"nothing is readable from here to {end_offset}")
         return records
 
     def _complain(self, kind: str, offset: int, detail: str) -> None:
-        self._history.note(kind, self._partition, offset, f"{self._name}: {detail}")
+        self._history.note(kind, self._partition, offset, f"{self.name}: {detail}")
         self.is_stopping = True

@@ -77,14 +77,17 @@ class TransactionRequests:
         return self._code(answer.error_code)
 
     async def add_partitions(self, partitions: list[TopicPartition]) -> ErrorCode:
-        topic = AddPartitionsToTxnRequestTopic(
-            name=partitions[0].topic, partitions=[each.partition for each in partitions]
-        )
+        topics = [
+            AddPartitionsToTxnRequestTopic(
+                name=topic, partitions=[each.partition for each in partitions if each.topic == topic]
+            )
+            for topic in dict.fromkeys(each.topic for each in partitions)
+        ]
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer[0],
             v3_and_below_producer_epoch=self.producer[1],
-            v3_and_below_topics=[topic],
+            v3_and_below_topics=topics,
         )
         answer = await self._ask_coordinator(request, AddPartitionsToTxnResponse)
         codes = [

@@ -48,9 +48,9 @@ class PartitionInternalLog:
         return self._partition.append(batch, ACKS_ALL, is_own=True).last_offset + 1
 
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back when everything appended so far is committed; fail without the lease, reads included.
+        """Call back when all records appended so far are committed, with an error if this broker has lost its lease.
 
-        Without the lease another broker may already coordinate, with newer commits.
+        Without the lease another broker may already coordinate, with newer commits; so reads wait for this too.
         """
         partition, local = self._partition, self._partition.local
         if local.fault is not None:  # such a partition would never call back, nor would a closed one

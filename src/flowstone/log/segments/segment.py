@@ -50,21 +50,9 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
 
 class Segment:
     __slots__ = (
-        "_handles",
-        "_last_batch_offset",
-        "_last_batch_position",
-        "base_offset",
-        "created_ms",
-        "directory",
-        "far_searches",
-        "first_timestamp",
-        "indexes",
-        "log",
-        "next_offset",
-        "preallocated_end",
-        "rebuilt",
-        "size_bytes",
-        "transactions",
+        *("_handles", "_last_batch_offset", "_last_batch_position", "base_offset", "created_ms"),
+        *("directory", "far_searches", "first_timestamp", "indexes", "log"),
+        *("next_offset", "preallocated_end", "rebuilt", "size_bytes", "transactions"),
     )
 
     def __init__(

@@ -9,7 +9,8 @@ As with the other indexes the entries of an active segment live in memory, where
 space, and are written when the segment is sealed; those of a sealed one are read from its file, through the page cache.
 All of it is derivable from the log.
 
-A log has these files from the first segment with a transaction on, empty ones too: a start misses one that is gone.
+Once a log has had a transaction all its sealed segments have such a file, an empty one too: a start misses one that is
+gone.
 """
 
 from __future__ import annotations
@@ -131,6 +132,12 @@ class TransactionIndex:
         file.write(0, [bytes(self._entries)])
         if file.size() > len(self._entries):
             file.truncate(len(self._entries))
+        self.has_file = True
+
+    def create_empty(self) -> None:
+        """Make the file of a sealed segment that is older than the log's first transaction. Raises OSError."""
+        assert not self.has_file
+        self.handle.create_own().truncate(0)
         self.has_file = True
 
     def seal(self) -> None:

@@ -340,9 +340,14 @@ def test_a_full_index_of_transactions_ends_its_segment(world: Any, transactions:
     assert [segment.transactions.size_bytes // 34 for segment in world.log.segments] == [5, 5, 1]
 
 
-def test_a_log_has_indexes_of_transactions_from_the_first_one_on(world: Any, transactions: Transactions) -> None:
-    world.append()
-    world.log.roll()
+def test_a_log_with_a_transaction_has_an_index_of_each_segment(
+    world: Any, transactions: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowstone.log.partition.segment_store.OLDER_INDEXES_AT_ONCE_MAX", 2)
+    for _ in range(5):
+        world.append()
+        world.log.roll()
+    assert world.names(".txnindex") == []
     transactions.write(ONE)
     world.log.roll()
     transactions.end(ONE, is_commit=True)
@@ -350,7 +355,23 @@ def test_a_log_has_indexes_of_transactions_from_the_first_one_on(world: Any, tra
     world.log.producers.clear()
     world.append()
     world.log.roll()
-    assert world.names(".txnindex") == [f"{segment.base_offset:020d}.txnindex" for segment in world.log.segments[1:-1]]
+    assert world.names(".txnindex") == [
+        f"{segment.base_offset:020d}.txnindex" for segment in [*world.log.segments][:-1]
+    ]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_index_that_is_gone_is_made_again(world: Any, transactions: Transactions, at: int) -> None:
+    for _ in range(4):
+        transactions.write(ONE)
+        transactions.end(ONE, is_commit=False)
+        world.log.roll()
+    aborted = wait_for(lambda: world.log.aborted_transactions(0, 8))
+    assert len(aborted) == 4
+    world.stop_cleanly()
+    world.files.remove(f"{world.path}/{world.names('.txnindex')[at]}")
+    world.reopen(clean=True)
+    assert wait_for(lambda: world.log.aborted_transactions(0, 8)) == aborted
 
 
 def test_deleted_segments_take_their_indexes_of_transactions_with_them(world: Any, transactions: Transactions) -> None:
