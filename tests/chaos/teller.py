@@ -41,6 +41,7 @@ CALL_TIMEOUT_S = 15.0
 RETRIES_MAX = 20
 START_OVER_S = 0.3
 POLL_S = 0.5
+END_S_MAX = 60.0  # a call of the library may take long, and is tried again
 UNSTABLE_PAUSE_S = 1.0
 CLIENT = {
     "socket.timeout.ms": 4_000,
@@ -280,11 +281,19 @@ def main(arguments: list[str], make: Callable[[Job], Runs]) -> None:
         Job(bootstrap, group, orders, accounts, int(partitions), mode, name, number, ended)
         for number in range(int(first), int(first) + int(count))
     ]
-    threads = [threading.Thread(target=run, args=(make(job),)) for job in jobs]
+    threads = [threading.Thread(target=run, args=(make(job),), daemon=True) for job in jobs]
     for thread in threads:
         thread.start()
+    ended.wait()
+    deadline_s = time.monotonic() + END_S_MAX
     for thread in threads:
-        thread.join()
+        thread.join(max(0.0, deadline_s - time.monotonic()))
+    frames = sys._current_frames()
+    for thread in threads:
+        if thread.is_alive() and thread.ident in frames:
+            call = traceback.extract_stack(frames[thread.ident])[-1]
+            say("started over", name=name, number=-1, error=f"stuck at the end in: {call.line}")
+    os._exit(0)  # not through destructors of a library that is stuck
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ TRANSACTIONS, TRAFFIC_S_MAX = 60, 90.0
 SETTINGS = {"zookeeper.session.timeout.ms": "4000"}
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_checker_catches_brokers_that_break_transactions(tmp_path: Path, bug: str) -> None:
     if bug in LONG and os.environ.get("FLOWSTONE_CHAOS_PLANTED") != "all":

@@ -20,7 +20,7 @@ from .tellers import Staff
 from .traffic import GROUP
 
 RECORDS_PER_SECOND = 200
-TRANSACTIONS_MIN = 50
+TRANSACTIONS_MIN = 10
 # Failover takes a session: the shortest that a busy machine keeps up with.
 SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
 
@@ -34,7 +34,7 @@ def arena(tmp_path: Path) -> Iterator[Arena]:
         yield arena
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_nothing_acknowledged_is_lost_when_leaders_and_coordinators_die_and_all_brokers_restart(arena: Arena) -> None:
     cluster = arena.cluster
 

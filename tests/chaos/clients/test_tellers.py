@@ -11,7 +11,7 @@ from .run import CLIENTS, survive
 FAULTS = 2
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", ["kafka-python", "aiokafka"])
 def test_a_sum_never_changes_while_brokers_and_tellers_are_killed(tmp_path: Path, name: str) -> None:
     (tmp_path / "program").mkdir()
