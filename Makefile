@@ -39,7 +39,7 @@ clients: setup   ## other people's clients and suites, against fresh brokers
 	$(PY) scripts/clients.py
 
 faults: setup    ## kills, power losses and damage, long (about an hour; power losses need root)
-	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} FLOWSTONE_FAULTS_LIFE_CYCLE=$${FLOWSTONE_FAULTS_LIFE_CYCLE:-all} FLOWSTONE_FAULTS_COMPACTION_KILLS=$${FLOWSTONE_FAULTS_COMPACTION_KILLS:-60} $(PY) -m pytest -rP tests/faults
+	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} FLOWSTONE_FAULTS_LIFE_CYCLE=$${FLOWSTONE_FAULTS_LIFE_CYCLE:-all} FLOWSTONE_FAULTS_COMPACTION_KILLS=$${FLOWSTONE_FAULTS_COMPACTION_KILLS:-60} FLOWSTONE_FAULTS_TRANSACTION_KILLS=$${FLOWSTONE_FAULTS_TRANSACTION_KILLS:-200} $(PY) -m pytest -rP tests/faults
 	FLOWSTONE_COMPACTION_SEEDS=20000 FLOWSTONE_BRANCHING_SEEDS=500 FLOWSTONE_RETENTION_SEEDS=2000 $(PY) -m pytest tests/unit/log/test_*_properties.py
 
 memory: setup    ## every means to fill a broker's memory, and half a million short-lived things (about 25 minutes)
@@ -61,8 +61,9 @@ mutants: setup   ## small changes to the code that tests must notice (300 of the
 fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist
 	$(PY) tests/fixture_project/run.py
 
-cluster: setup   ## clients, suites and Spark against three brokers, one of which is killed under clients and Spark (about 15 minutes)
+cluster: setup   ## clients, suites and Spark against three brokers that are killed under clients, transactions and Spark (about 25 minutes)
 	$(PY) -m tests.clients.hunted
+	$(PY) -m tests.chaos.clients.run
 	FLOWSTONE_CLUSTER_LONG=1 $(PY) -m pytest tests/cluster_spark tests/cluster/test_ensemble.py
 	$(PY) scripts/clients.py --cluster
 

@@ -1,9 +1,10 @@
 """The complete demonstration: `make demo`.
 
 The demo starts a broker process and writes an hour of orders, clicks and readings with acks=all. It reads from an
-offset and from a time, and runs a group of three that loses a member while it reads. Spark queries sum the orders by
-windows of event time into a Parquet table and a topic. Finally the broker is killed with SIGKILL and restarted, and
-everything is counted and compared. The exit status is 1 if a record is missing or changed, or a sum is wrong.
+offset and from a time, and runs a group of three that loses a member while it reads. A producer is killed in the middle
+of a transaction, and the next one with its id carries on. Spark queries sum the orders by windows of event time into a
+Parquet table and a topic. Finally the broker is killed with SIGKILL and restarted, and everything is counted and
+compared. The exit status is 1 if a record is missing or changed, or a sum is wrong.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from scripts.demo_events import (  # noqa: E402
 )
 from scripts.demo_group import MEMBERS, run_group  # noqa: E402
 from scripts.demo_spark import RESULT_TOPIC, Outcome, run_queries  # noqa: E402
+from scripts.demo_transactions import RECORDS, TRANSACTIONS, expected, run_transactions  # noqa: E402
 
 # The past that is read again: its last quarter.
 FROM_TIME_S = SPAN_S * 3 // 4
@@ -73,6 +75,7 @@ class Demo:
             yield Step(f"{told} in, acks=all", rate, produced.sent == produced.acknowledged)
             yield from self._read_the_past(broker)
             yield from self._read_as_group(broker)
+            yield from self._transact(broker)
             yield from self._query(broker)
             broker.kill()
             yield Step("kill -9 the broker", "no warning given", True)
@@ -112,6 +115,19 @@ class Demo:
         yield Step("the lag of the group", _falling([*outcome.lags, 0]), bool(outcome.lags))
         told = f"{outcome.missing} missing, {outcome.repeated:,} read again after the kill"
         yield Step("what the group has read", told, outcome.missing == 0)
+
+    def _transact(self, broker: BrokerProcess) -> Iterator[Step]:
+        """Kill a transactional producer in the middle of a transaction; let the next one with its id carry on."""
+        found = run_transactions(broker.address)
+        half = found.written - found.committed_before * RECORDS
+        told = f"{found.committed_before} committed, {half:,} records of the next one written"
+        yield Step("kill -9 a producer in a transaction", told, 0 < half < RECORDS)
+        told = f"{found.seen.total():,} records: the committed ones"
+        yield Step("a read_committed reader sees", told, found.seen == expected(found.committed_before))
+        told = f"carries on after {found.takeover_s:.2f} s, commits {TRANSACTIONS - found.committed_before}"
+        yield Step("the next producer with its id", told, found.written_at_end == TRANSACTIONS * RECORDS + half)
+        told = f"{found.seen_at_end.total():,} records, each once"
+        yield Step("a read_committed reader sees now", told, found.seen_at_end == expected(TRANSACTIONS))
 
     def _query(self, broker: BrokerProcess) -> Iterator[Step]:
         """Run queries over windows of event time with a watermark; write closed ones to Parquet, changes to a topic."""

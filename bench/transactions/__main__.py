@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from scripts.fetch_kafka import KAFKA_VERSION
@@ -21,7 +21,7 @@ from bench.modes import FLOWSTONE, KAFKA, MODES, NOT_FLUSHED, Mode
 from bench.rounds import Turns
 from bench.servers import Flowstone, Kafka, Server
 from bench.transactions import reads
-from bench.transactions.gates import CROWD, PRODUCE, READ, verdicts
+from bench.transactions.gates import CROWD, PACED, PRODUCE, READ, verdicts
 from bench.transactions.load import TransactionLoad, run_round
 from bench.workloads import Workload
 
@@ -32,6 +32,8 @@ SETTINGS = {"transaction.state.log.replication.factor": "1", "transaction.state.
 
 RECORDS, PARTITIONS = (1, 10, 100), (1, 4)
 CROWD_PRODUCERS, CROWD_RECORDS = 100, 10
+PACED_INTERVAL_S = 2.0  # a rate that both brokers can keep up with
+NAMES = (PRODUCE, CROWD, PACED, READ)
 FETCH_BYTES = (1_000_000, 16_000)
 
 
@@ -45,7 +47,7 @@ class Sizes:
     rounds: int
 
 
-FULL = Sizes(seconds=3.0, transactions_read=2_000, fetches=200, rounds=5)
+FULL = Sizes(seconds=2.0, transactions_read=2_000, fetches=200, rounds=5)
 QUICK = Sizes(seconds=1.0, transactions_read=800, fetches=100, rounds=3)
 
 
@@ -59,6 +61,9 @@ def catalogue(mode: Mode, sizes: Sizes) -> Iterator[Workload]:
     crowd = TransactionLoad(CROWD_RECORDS, max(PARTITIONS), sizes.seconds, CROWD_PRODUCERS)
     variant = f"{CROWD_PRODUCERS} producers, {CROWD_RECORDS} records, {max(PARTITIONS)} partitions"
     yield Workload(CROWD, variant, mode, "transactions_per_s", partial(run_round, load=crowd))
+    paced = replace(crowd, seconds=2 * PACED_INTERVAL_S, interval_s=PACED_INTERVAL_S)
+    variant = f"{variant}, each every {PACED_INTERVAL_S:g} s"
+    yield Workload(PACED, variant, mode, "commit_p50_ms", partial(run_round, load=paced))
     if mode is NOT_FLUSHED:
         for fetch_bytes in FETCH_BYTES:
             run = partial(
@@ -77,7 +82,7 @@ class Run:
     def __init__(self, chosen: argparse.Namespace) -> None:
         self._brokers = [chosen.only] if chosen.only else list(SERVERS)
         self._modes = [mode for mode in MODES if chosen.mode in (None, mode.name)]
-        self._names = chosen.only_workload or (PRODUCE, CROWD, READ)
+        self._names = chosen.only_workload or NAMES
         self._variant: str = chosen.variant
         self._sizes = QUICK if chosen.quick else FULL
         self._rounds: int = chosen.rounds or self._sizes.rounds
@@ -111,9 +116,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smaller rounds, for a quick estimate")
     parser.add_argument("--only", choices=SERVERS, help="measure one broker, without gates")
     parser.add_argument("--mode", choices=[mode.name for mode in MODES], help="measure one mode (default both)")
-    parser.add_argument(
-        "--only-workload", choices=(PRODUCE, CROWD, READ), action="append", help="measure this one; repeatable"
-    )
+    parser.add_argument("--only-workload", choices=NAMES, action="append", help="measure this one; repeatable")
     parser.add_argument("--variant", default="", help="measure the variants that contain this text")
     parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
     chosen = parser.parse_args(words)

@@ -8,13 +8,16 @@ from bench.cases import Case, named
 from bench.gates import Gate, Verdict
 from bench.modes import FLUSHED, MODES, NOT_FLUSHED
 
-PRODUCE, CROWD, READ = "transactions", "many producers", "read_committed"
+PRODUCE, CROWD, PACED, READ = "transactions", "many producers", "many producers, paced", "read_committed"
 
 
 def _gates() -> Iterator[Gate]:
     for workload in (PRODUCE, CROWD):
         for mode, limit in ((NOT_FLUSHED, 1.0), (FLUSHED, 1.5)):
             yield Gate(workload, mode.name, None, "transactions_per_s", ">=", limit)
+    # A crowd without pauses has as many transactions under way with either broker, at different rates: its latencies
+    # are not comparable.
+    for workload in (PRODUCE, PACED):
         for mode in MODES:
             yield Gate(workload, mode.name, None, "commit_p50_ms", "<=", 1.0)
     yield Gate(READ, NOT_FLUSHED.name, None, "committed_to_uncommitted", "<=", 1.1, relative=False)

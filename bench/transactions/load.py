@@ -1,4 +1,4 @@
-"""A round of transactional producers: transactions one after the other, until the round's time is over.
+"""A round of transactional producers: transactions one after the other, or at intervals, until its time is over.
 
 The client is confluent-kafka with the same settings for every broker, imported only in the processes that use it. A
 transaction's records are acknowledged before its commit is timed, so the latency of a commit is that of EndTxn alone.
@@ -7,6 +7,7 @@ A round counts only if a read_committed consumer finds every record of every tra
 
 from __future__ import annotations
 
+import random
 import time
 from array import array
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ class TransactionLoad:
     partitions: int
     seconds: float
     producers: int = 1
+    interval_s: float = 0.0  # from one transaction of a producer to the next; 0: one after the other
 
     @property
     def processes(self) -> int:
@@ -99,7 +101,9 @@ def produce(producer: Producer, load: TransactionLoad, topic: str) -> Share:
     value, clock, share, sent = b"x" * VALUE_BYTES, time.monotonic, Share(), 0
     share.started = clock()
     ends = share.started + load.seconds
-    while (begun := clock()) < ends:
+    due = share.started + random.random() * load.interval_s
+    while (begun := _wait_until(due)) < ends:
+        due += load.interval_s
         producer.begin_transaction()
         for _ in range(load.records):
             producer.produce(topic, value, partition=sent % load.partitions)
@@ -112,6 +116,13 @@ def produce(producer: Producer, load: TransactionLoad, topic: str) -> Share:
         share.commits.append(share.ended - flushed)
         share.transactions.append(share.ended - begun)
     return share
+
+
+def _wait_until(due: float) -> float:
+    """Return the time once it is at least `due`."""
+    while (now := time.monotonic()) < due:
+        time.sleep(due - now)
+    return now
 
 
 def joined(shares: Sequence[Share]) -> Share:

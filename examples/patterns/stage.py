@@ -34,7 +34,7 @@ QUICK = {"heartbeat.interval.ms": 100, "fetch.wait.max.ms": 50}
 
 def main(run: Callable[[str], object]) -> None:
     """Run an example with the given broker, or with a new one."""
-    parser = argparse.ArgumentParser(description="An example of docs/patterns.md.")
+    parser = argparse.ArgumentParser(description="An example of the documentation in docs/.")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", default=os.environ.get("FLOWSTONE_BOOTSTRAP"))
     bootstrap: str | None = parser.parse_args().bootstrap
     if bootstrap is not None:

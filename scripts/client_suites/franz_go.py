@@ -14,14 +14,19 @@ PROGRAM = Path(__file__).with_name("franz_go_checks.go")
 
 
 def run_suite(suite: Suite, server: Server) -> None:
-    go = tool("go")
-    module = cached(f"franz-go-{VERSION}", lambda folder: _fetch(go, folder))
     with tempfile.TemporaryDirectory(prefix="flowstone-franz-go-") as work:
         folder = Path(work, "checks")
-        shutil.copytree(module, folder)
-        shutil.copy(PROGRAM, folder / "main.go")
-        run([go, "build", "-mod=mod", "-o", "checks"], folder=folder, timeout_s=FETCH_TIMEOUT_S)
+        build(PROGRAM, folder)
         suite.take_report(run([str(folder / "checks"), server.address]))
+
+
+def build(program: Path, folder: Path) -> None:
+    """Build a program that uses franz-go; the folder has it then under the name `checks`."""
+    go = tool("go")
+    module = cached(f"franz-go-{VERSION}", lambda folder: _fetch(go, folder))
+    shutil.copytree(module, folder, dirs_exist_ok=True)
+    shutil.copy(program, folder / "main.go")
+    run([go, "build", "-mod=mod", "-o", "checks"], folder=folder, timeout_s=FETCH_TIMEOUT_S)
 
 
 def _fetch(go: str, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The tests of kgo, franz-go's client: chains of groups whose members join and leave, with every balancer.
 
-Tests that need transactions are excluded by name, so that any other test that starts to fail counts as failed.
+Its transactional chain (TestTxnEtl) is among them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from scripts.client_suites.suite import FETCH_TIMEOUT_S, CheckFailed, Server, Su
 PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
 RECORDS = 20_000
 RUN_TIMEOUT_S = 600
-NOT_SERVED = {"TestTxnEtl": "transactions are not served yet"}
 
 
 def run_suite(suite: Suite, server: Server) -> None:
     go = tool("go")
     module = cached(f"kgo-suite-{VERSION}", lambda folder: _fetch(go, folder))
-    told = _test(go, module, server, "-skip", "|".join(f"^{name}$" for name in NOT_SERVED))
+    told = _test(go, module, server)
     outcomes = {name: outcome for outcome, name in re.findall(r"^ *--- (PASS|FAIL|SKIP): (\S+)", told, re.MULTILINE)}
     if not outcomes:
         raise CheckFailed(told)
@@ -33,14 +32,12 @@ def run_suite(suite: Suite, server: Server) -> None:
             suite.fail(name, _said(told, name))
         else:
             suite.skip(name, _said(told, name))
-    for name, reason in NOT_SERVED.items():
-        suite.skip(name, reason)
 
 
-def _test(go: str, module: Path, server: Server, *arguments: str) -> str:
+def _test(go: str, module: Path, server: Server) -> str:
     """Run the tests and return their output, whether they pass or fail."""
     done = subprocess.run(
-        [go, "test", "-count=1", "-timeout", f"{RUN_TIMEOUT_S}s", "-v", *arguments, PACKAGE],
+        [go, "test", "-count=1", "-timeout", f"{RUN_TIMEOUT_S}s", "-v", PACKAGE],
         cwd=module,
         capture_output=True,
         text=True,

@@ -27,6 +27,7 @@ from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.fetching.fetch_sessions import FetchSessions
 from flowstone.broker.http.listener import HttpListener, parse_address
 from flowstone.broker.lag.group_survey import GroupSurvey
+from flowstone.broker.lag.late_transactions import LateTransactions
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.network.listeners import advertise, parse_listeners
 from flowstone.broker.network.server import Server
@@ -138,6 +139,7 @@ class App:
                 self.services, self._cluster.remote_offsets if self._cluster is not None else None
             )
             self._disks = DiskSpace(self.services)
+            self._late_transactions = LateTransactions(self.services)
             self._server = Server(self.services, self._network)
             await self._register(self._bind())
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
@@ -148,6 +150,7 @@ class App:
         self._disks.start()
         self._server.start()
         self.survey.start()
+        self._late_transactions.start()
         self._serving = True
         if self._http is not None:
             self._http.start()
@@ -161,6 +164,7 @@ class App:
         if self._pages is not None:
             self._pages.stop()
         self.survey.stop()
+        self._late_transactions.stop()
         if self._cluster is not None:
             await self._cluster.leave()
         self._close_coordinators()
@@ -184,6 +188,8 @@ class App:
             self.survey.stop()
         if hasattr(self, "_disks"):
             self._disks.stop()
+        if hasattr(self, "_late_transactions"):
+            self._late_transactions.stop()
         self._close_coordinators()
         if self._cluster is not None:
             self._cluster.abort()
@@ -225,7 +231,7 @@ class App:
         from flowstone.broker.http.pages.page_context import PageContext
         from flowstone.broker.http.pages.page_list import PAGES
 
-        self._pages = PageContext(self, self.services, self._server, self.survey, self._disks)
+        self._pages = PageContext(self, self.services, self._server, self.survey, self._disks, self._late_transactions)
         return Site(PAGES, self._pages)
 
     # Starting

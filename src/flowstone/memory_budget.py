@@ -17,8 +17,8 @@ from collections.abc import Callable, Hashable
 class MemoryBudget:
     """The memory limit and the total bytes of all owners."""
 
-    def __init__(self, limit_bytes: int, on_refused: Callable[[], None] = lambda: None) -> None:
-        """Create a budget without owners; `on_refused` is called each time an owner is refused."""
+    def __init__(self, limit_bytes: int, on_refused: Callable[[MemoryBudget], None] = lambda budget: None) -> None:
+        """Create a budget without owners; `on_refused` is called with it each time an owner is refused."""
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.refused_count = 0
@@ -38,7 +38,7 @@ class MemoryBudget:
         if growth_bytes <= 0 or self.could_grow(owner_bytes, growth_bytes):
             return True
         self.refused_count += 1
-        self._on_refused()
+        self._on_refused(self)
         return False
 
 

@@ -74,15 +74,13 @@ def split(
 
     Long ranges are split into more parts than short ones, so that the parts have similar sizes.
     """
-    cut = [part for each in ranges for part in _cut(each, _parts_of(each.offset_count, offsets_max))]
+    cut = list(ranges)
+    if offsets_max is not None:
+        cut = [part for each in cut for part in _cut(each, -(-each.offset_count // offsets_max))]
     if parts_min is None or not 0 < len(cut) < parts_min:
         return cut
     total = sum(each.offset_count for each in cut)
     return [part for each in cut for part in _cut(each, max(1, round(parts_min * each.offset_count / total)))]
-
-
-def _parts_of(offset_count: int, offsets_max: int | None) -> int:
-    return 1 if offsets_max is None else -(-offset_count // offsets_max)
 
 
 def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:

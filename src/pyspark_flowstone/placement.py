@@ -101,7 +101,7 @@ def slot_function(counts: Mapping[str, int]) -> Callable[[pa.Array, pa.Array, pa
         numbers = pc.index_in(topic, value_set=pa.array(names, topic.type))
         if numbers.null_count:
             unknown = topic[pc.index(numbers.is_null(), True).as_py()].as_py()
-            raise OptionError(f"topic: a row is for {unknown!r}, which exactly_once was not told of")
+            raise OptionError(f"topic: a row is for {unknown!r}, which is not among the topics given to exactly_once")
         # Small micro-batches without keys are not to fill the first partition only.
         return slots_of(numbers, key, partition, sizes, random.randrange(max(sizes)))
 

@@ -27,12 +27,12 @@ from .bank import Bank
 from .cluster import ChaosCluster
 from .history import ClusterHistory, Journal
 from .replicas import compare, observe, offsets_of_later_epochs, read_copy
+from .tellers import Staff
 from .traffic import GroupMember, PacedProducer, committed_offsets
 
 SAFE_TOPIC, LEADERLY_TOPIC = "safe", "leaderly"  # written with acks=all, with acks=1
 PARTITIONS = 4
 MEMBERS = 2
-FIXED_DESKS = 3
 PROGRESS_S_MAX = 30.0
 IN_SYNC_S_MAX = 60.0
 CATCH_UP_S_MAX = 30.0
@@ -43,7 +43,7 @@ Logs = dict[TopicPartition, ObservedLog]
 
 class Arena:
     def __init__(
-        self, cluster: ChaosCluster, directory: Path, records_per_second: float, fixed_desk_count: int = FIXED_DESKS
+        self, cluster: ChaosCluster, directory: Path, records_per_second: float, staff: Staff | None = None
     ) -> None:
         self.cluster = cluster
         self.anomalies: list[Anomaly] = []
@@ -61,7 +61,7 @@ class Arena:
             self.partitions = cluster.create_topic(SAFE_TOPIC, PARTITIONS)
             self.leaderly_partitions = cluster.create_topic(LEADERLY_TOPIC, 1)
             self._start_clients(records_per_second)
-            self.bank = Bank(cluster, self.journal, directory / "tellers.log", fixed_desk_count)
+            self.bank = Bank(cluster, self.journal, directory / "tellers.log", staff or Staff())
             self._stack.callback(self.bank.close)
             self._stack = self._stack.pop_all()
         self.recover(time.monotonic(), "the start")

@@ -23,17 +23,16 @@ from tests.faults.checker import Anomaly
 from .cluster import ChaosCluster
 from .history import Journal
 from .replicas import committed_records
-from .teller import CLIENT, IN_GROUP, TRANSACTION_TIMEOUT_MS
-from .tellers import Desk, Tellers, Till, fixed_desks
+from .teller import CLIENT, TRANSACTION_TIMEOUT_MS
+from .tellers import FIXED_GROUP, MEMBERS_GROUP, Staff, Tellers, Till
 from .transfers import Claims, View
 
 ACCOUNTS_TOPIC, ORDERS_TOPIC, ERRANDS_TOPIC = "accounts", "orders", "errands"
 ACCOUNT_PARTITIONS = 4
-TELLERS_PER_DESK = 4
-FIXED_GROUP, MEMBERS_GROUP = "tellers", "members"
 ORDERS_PER_PARTITION_S = 8.0
 FEED_S = 0.5
 QUEUED_MAX = 5_000
+START_ATTEMPTS = 60
 OPEN_S_MAX = TRANSACTION_TIMEOUT_MS / 1000 + 10.0
 CALL_TIMEOUT_S = 30.0
 POLL_S, SAMPLE_S = 0.1, 0.5
@@ -114,7 +113,7 @@ class Feeder:
 
 
 class Bank:
-    def __init__(self, cluster: ChaosCluster, journal: Journal, log: Path, fixed_desk_count: int) -> None:
+    def __init__(self, cluster: ChaosCluster, journal: Journal, log: Path, staff: Staff) -> None:
         """`log` gets what the tellers' processes say on their standard error."""
         self._cluster = cluster
         self.claims = Claims()
@@ -125,18 +124,21 @@ class Bank:
         self._stack = ExitStack()
         with self._stack:
             self.accounts = cluster.create_topic(ACCOUNTS_TOPIC, ACCOUNT_PARTITIONS)
-            orders = cluster.create_topic(ORDERS_TOPIC, fixed_desk_count * TELLERS_PER_DESK)
-            errands = cluster.create_topic(ERRANDS_TOPIC, TELLERS_PER_DESK)
-            self.partitions = [*self.accounts, *orders, *errands]
-            self._inputs = {FIXED_GROUP: orders, MEMBERS_GROUP: errands}
+            inputs = {
+                FIXED_GROUP: (ORDERS_TOPIC, staff.fixed * staff.tellers),
+                MEMBERS_GROUP: (ERRANDS_TOPIC, staff.members * staff.tellers),
+            }
+            self._inputs = {
+                group: cluster.create_topic(topic, count) for group, (topic, count) in inputs.items() if count
+            }
+            orders = [each for partitions in self._inputs.values() for each in partitions]
+            self.partitions = [*self.accounts, *orders]
             for group, partitions in self._inputs.items():
                 self._commit_start(group, partitions)
-            feeder = Feeder(cluster.bootstrap, [*orders, *errands])
-            self._stack.callback(feeder.close)
-            desks = fixed_desks(FIXED_GROUP, ORDERS_TOPIC, fixed_desk_count, TELLERS_PER_DESK)
-            desks.append(Desk(MEMBERS_GROUP, ERRANDS_TOPIC, IN_GROUP, 0, TELLERS_PER_DESK))
+            self._feeder = Feeder(cluster.bootstrap, orders)
+            self._stack.callback(self._feeder.close)
             till = Till(cluster.bootstrap, ACCOUNTS_TOPIC, ACCOUNT_PARTITIONS, log)
-            self.tellers = Tellers(till, desks, self.claims, journal)
+            self.tellers = Tellers(till, staff.desks(ORDERS_TOPIC, ERRANDS_TOPIC), self.claims, journal)
             self._stack.callback(self.tellers.close)
             self._readers = [
                 CommittedReader(name, cluster.bootstrap, self.accounts)
@@ -154,7 +156,15 @@ class Bank:
         """Give a group offsets, so that from then on to have none is wrong."""
         consumer = self._consumer_of(group)
         try:
-            consumer.commit(offsets=[ClientPartition(*each, 0) for each in partitions], asynchronous=False)
+            places = [ClientPartition(*each, 0) for each in partitions]
+            for attempt in range(START_ATTEMPTS):
+                try:
+                    consumer.commit(offsets=places, asynchronous=False)
+                    break
+                except KafkaException:  # its coordinator is being made
+                    if attempt == START_ATTEMPTS - 1:
+                        raise
+                    time.sleep(SAMPLE_S)
         finally:
             consumer.close()
 
@@ -250,6 +260,7 @@ class Bank:
     def finish(self) -> None:
         """Let the tellers end, and see that all there is can be read and is right."""
         self.tellers.rest()
+        self._feeder.close()
         self.anomalies += [Anomaly("teller failed", self.accounts[0], -1, each) for each in self.tellers.failures]
         ends: dict[TopicPartition, tuple[int, int]] = {}
 

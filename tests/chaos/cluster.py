@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from flowstone.embedded.zookeeper_server import ZooKeeperServer
@@ -215,7 +215,16 @@ class ChaosCluster:
 
     def create_topic(self, topic: str, partitions: int) -> list[TopicPartition]:
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=REPLICATION_FACTOR)
-        self.admin.create_topics([wanted])[topic].result()
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            try:
+                self.admin.create_topics([wanted])[topic].result()
+                break
+            except KafkaException as error:  # on a busy machine a session may end while others start
+                is_incomplete = error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
+                if not is_incomplete or time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
         return [TopicPartition(topic, number) for number in range(partitions)]
 
     def describe(self) -> dict[TopicPartition, Replicas]:

@@ -82,8 +82,9 @@ def run(directory: Path, options: argparse.Namespace) -> int:
         try:
             for kind in schedule(options.faults, chance, options.classes.split(",")):
                 recoveries.append(strike(arena, kind, chance, len(recoveries) + 1))
-                if arena.all_anomalies:
-                    break  # what follows would only bury it
+                if arena.all_anomalies:  # what follows would only bury it
+                    print(*arena.all_anomalies, sep="\n", flush=True)
+                    break
                 arena.bank.wait_transactions(len(recoveries) * options.transactions, TRANSACTIONS_S_MAX)
             anomalies = arena.finish()
         except BrokerDied as death:

@@ -15,12 +15,12 @@ from flowstone.cli.up.command import run_up
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.coordinator.transactions import endings, shard
 from flowstone.errors import ErrorCode
+from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.promise import Promise
 from flowstone.replication.local_replica import LocalReplica
-from flowstone.replication.readers import Reader
 from flowstone.types import TopicPartition
 
-FORGOTTEN_ONE_OF = 10
+ABORTED_ONE_OF = 10
 
 
 def show_aborted() -> None:
@@ -30,12 +30,7 @@ def show_aborted() -> None:
 
 def show_open() -> None:
     """A read_committed consumer sees up to the high watermark."""
-    visible_end = LocalReplica.visible_end
-
-    def unstable(self: LocalReplica, reader: Reader) -> int:
-        return self.high_watermark.offset if reader is Reader.COMMITTED else visible_end(self, reader)
-
-    _replace(LocalReplica, "visible_end", unstable)
+    _replace(PartitionLog, "last_stable_offset", lambda self, high_watermark: high_watermark)
 
 
 def tear() -> None:
@@ -49,15 +44,16 @@ def tear() -> None:
     _replace(LocalMarkers, "write", torn)
 
 
-def forget_commits() -> None:
-    """Now and then EndTxn is answered, and nothing else is done: the transaction goes on with the next one."""
+def abort_some() -> None:
+    """Now and then a transaction is aborted that was to be committed, and its producer is told that it was."""
     end = endings._end_v1
     calls = itertools.count(1)
 
-    def forgetful(turn: Any, request: Any, before: Any) -> ErrorCode:
-        return ErrorCode.NONE if next(calls) % FORGOTTEN_ONE_OF == 0 else end(turn, request, before)
+    def careless(turn: Any, request: Any, before: Any) -> ErrorCode:
+        is_wrong = next(calls) % ABORTED_ONE_OF == 0
+        return end(turn, request._replace(is_commit=False) if is_wrong else request, before)
 
-    _replace(endings, "_end_v1", forgetful)
+    _replace(endings, "_end_v1", careless)
 
 
 def forget_offsets() -> None:
@@ -82,7 +78,7 @@ def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
 
 
 BUGS: dict[str, Callable[[], None]] = {
-    each.__name__: each for each in (show_aborted, show_open, tear, forget_commits, forget_offsets, never_time_out)
+    each.__name__: each for each in (show_aborted, show_open, tear, abort_some, forget_offsets, never_time_out)
 }
 
 

@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
@@ -57,12 +57,10 @@ class Aborted(Exception):
 
 
 class Teller:
-    def __init__(self, name: str, mode: str, settings: dict[str, str], number: int, ended: threading.Event) -> None:
-        self._name, self._mode, self._number, self._ended = name, mode, number, ended
-        self._bootstrap, self._group = settings["bootstrap"], settings["group"]
-        self._orders, self._accounts = settings["orders"], settings["accounts"]
-        self._partition_count = int(settings["partitions"])
-        self._chance = random.Random(f"{name}-{number}")
+    def __init__(self, job: Job) -> None:
+        self._job, self._ended = job, job.ended
+        self._name, self._mode, self._number = job.name, job.mode, job.number
+        self._chance = random.Random(f"{job.name}-{job.number}")
         self._transactions = 0
         self._starts = 0
 
@@ -80,13 +78,13 @@ class Teller:
     def _serve(self) -> None:
         """Go on until something fails that only a new producer can mend."""
         self._starts += 1
-        transactional_id = f"{self._group}-{self._number}"
+        transactional_id = f"{self._job.group}-{self._number}"
         if self._mode == IN_GROUP:
             transactional_id = f"{self._name}-{self._number}-{self._starts}"
         self._producer = Producer(
             {
                 **CLIENT,
-                "bootstrap.servers": self._bootstrap,
+                "bootstrap.servers": self._job.bootstrap,
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "linger.ms": 1,
@@ -114,8 +112,8 @@ class Teller:
         consumer = Consumer(
             {
                 **CLIENT,
-                "bootstrap.servers": self._bootstrap,
-                "group.id": self._group,
+                "bootstrap.servers": self._job.bootstrap,
+                "group.id": self._job.group,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -126,13 +124,13 @@ class Teller:
             }
         )
         if self._mode == IN_GROUP:
-            consumer.subscribe([self._orders])
+            consumer.subscribe([self._job.orders])
         else:
             self._assign(consumer)
         return consumer
 
     def _assign(self, consumer: Consumer) -> None:
-        consumer.assign(self._committed(consumer, [ClientPartition(self._orders, self._number)]))
+        consumer.assign(self._committed(consumer, [ClientPartition(self._job.orders, self._number)]))
 
     def _rewind(self, consumer: Consumer) -> None:
         """Read again from the committed offsets."""
@@ -161,7 +159,7 @@ class Teller:
         self._transactions += 1
         transaction = f"{self._name}.{self._number}.{self._transactions}"
         orders = [
-            (TopicPartition(self._orders, int(each.partition() or 0)), int(each.offset() or 0)) for each in messages
+            (TopicPartition(self._job.orders, int(each.partition() or 0)), int(each.offset() or 0)) for each in messages
         ]
         self._producer.begin_transaction()
         legs = transfer(transaction, orders)
@@ -174,8 +172,8 @@ class Teller:
         is_asked = False
         try:
             for leg in legs:
-                where = leg.account % self._partition_count
-                self._producer.produce(self._accounts, leg.encode(), partition=where, on_delivery=report)
+                where = leg.account % self._job.partitions
+                self._producer.produce(self._job.accounts, leg.encode(), partition=where, on_delivery=report)
             if self._chance.random() < ABORT_CHANCE:
                 self._flush(CALL_TIMEOUT_S * self._chance.random() ** 4)  # all are written, some or none
                 raise Aborted
@@ -245,22 +243,44 @@ def say(event: str, **details: object) -> None:
         os.write(sys.stdout.fileno(), json.dumps({"event": event, **details}).encode() + b"\n")
 
 
-def main(arguments: list[str]) -> None:
+class Job(NamedTuple):
+    """What one thread is to do: for which group and topics, with which number, until when."""
+
+    bootstrap: str
+    group: str
+    orders: str
+    accounts: str
+    partitions: int
+    mode: str
+    name: str
+    number: int
+    ended: threading.Event
+
+
+class Runs(Protocol):
+    """Tellers of any client."""
+
+    def run(self) -> None: ...
+
+
+def main(arguments: list[str], make: Callable[[Job], Runs]) -> None:
+    """Run the tellers of a process, each in a thread."""
     bootstrap, group, orders, accounts, partitions, count, first, mode, name = arguments
-    settings = {"bootstrap": bootstrap, "group": group, "orders": orders, "accounts": accounts}
-    settings["partitions"] = partitions
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
 
-    def run(teller: Teller) -> None:
+    def run(teller: Runs) -> None:
         try:
             teller.run()
         except BaseException:
             say("failed", error=traceback.format_exc())
             raise
 
-    tellers = [Teller(name, mode, settings, number, ended) for number in range(int(first), int(first) + int(count))]
-    threads = [threading.Thread(target=run, args=(each,)) for each in tellers]
+    jobs = [
+        Job(bootstrap, group, orders, accounts, int(partitions), mode, name, number, ended)
+        for number in range(int(first), int(first) + int(count))
+    ]
+    threads = [threading.Thread(target=run, args=(make(job),)) for job in jobs]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -268,4 +288,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1:], Teller)

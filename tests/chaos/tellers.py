@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from .history import Journal
-from .teller import FIXED
+from .teller import FIXED, IN_GROUP
 from .transfers import Claims
 
 ROOT = Path(__file__).parents[2]
+FIXED_GROUP, MEMBERS_GROUP = "tellers", "members"
+LIBRDKAFKA = (sys.executable, "-m", "tests.chaos.teller")
 REPLACE_PAUSE_S = (2.0, 8.0)
 ZOMBIE_CHANCE = 0.4
 STOPPED_S = (0.5, 12.0)
@@ -32,13 +34,37 @@ END_TIMEOUT_S = 120.0
 
 
 class Desk(NamedTuple):
-    """What a process of tellers is to do, whoever it is."""
+    """What a process of tellers is to do, whoever it is, and the program that it runs."""
 
     group: str
     orders: str
     mode: str
     first: int
     count: int
+    program: Sequence[str]
+
+
+class Staff(NamedTuple):
+    """How many processes have input partitions of their own and how many share theirs in a group; what they run.
+
+    The program takes the arguments of `tests.chaos.teller` and says the same lines.
+    """
+
+    fixed: int = 3
+    members: int = 1
+    tellers: int = 6  # of each process
+    program: Sequence[str] = LIBRDKAFKA
+
+    def desks(self, orders: str, errands: str) -> list[Desk]:
+        fixed = [
+            Desk(FIXED_GROUP, orders, FIXED, number * self.tellers, self.tellers, self.program)
+            for number in range(self.fixed)
+        ]
+        members = [
+            Desk(MEMBERS_GROUP, errands, IN_GROUP, number * self.tellers, self.tellers, self.program)
+            for number in range(self.members)
+        ]
+        return fixed + members
 
 
 class Till(NamedTuple):
@@ -59,7 +85,7 @@ class TellerProcess:
     def _start(self, till: Till, desk: Desk, log: IO[bytes]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [
-                *(sys.executable, "-m", "tests.chaos.teller", till.bootstrap, desk.group, desk.orders, till.accounts),
+                *(*desk.program, till.bootstrap, desk.group, desk.orders, till.accounts),
                 *(str(till.partitions), str(desk.count), str(desk.first), desk.mode, self.name),
             ],
             stdout=subprocess.PIPE,
@@ -179,8 +205,3 @@ class Tellers:
             process.end(signal.SIGKILL)
         for reader in self._readers:
             reader.join(END_TIMEOUT_S)
-
-
-def fixed_desks(group: str, orders: str, count: int, tellers: int) -> list[Desk]:
-    """Return desks for an input topic whose partitions belong to one teller each."""
-    return [Desk(group, orders, FIXED, number * tellers, tellers) for number in range(count)]

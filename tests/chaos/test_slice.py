@@ -16,6 +16,7 @@ from tests.faults.rounds import describe
 from .arena import PROGRESS_S_MAX, Arena
 from .cluster import ChaosCluster
 from .network import Loopback
+from .tellers import Staff
 from .traffic import GROUP
 
 RECORDS_PER_SECOND = 200
@@ -28,7 +29,7 @@ SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
 def arena(tmp_path: Path) -> Iterator[Arena]:
     with (
         ChaosCluster(tmp_path, Loopback(), settings=SETTINGS) as cluster,
-        Arena(cluster, tmp_path, RECORDS_PER_SECOND, fixed_desk_count=1) as arena,
+        Arena(cluster, tmp_path, RECORDS_PER_SECOND, Staff(fixed=1, tellers=4)) as arena,
     ):
         yield arena
 

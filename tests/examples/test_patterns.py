@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ from examples.patterns import (
     threads_one_partition,
     work_queue,
 )
-from tests.support.pages import DOCS, ROOT, assert_prints, blocks, is_same
+from tests.support.pages import DOCS, ROOT, assert_prints, assert_shows, is_same, printed_by
 
 PAGE = DOCS / "patterns.md"
 EXAMPLES = sorted(
@@ -51,30 +50,15 @@ def run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
 
     def run(example: ModuleType) -> Any:
         result = example.run(bootstrap)
-        assert_prints(printed_by(example.__name__), capsys.readouterr().out, is_same)
+        assert_prints(printed_by(PAGE, example.__name__), capsys.readouterr().out, is_same)
         return result
 
     return run
 
 
-def printed_by(module: str) -> str:
-    """According to the page: the block after the one with the command."""
-    on_page = blocks(PAGE)
-    (at,) = (at for at, block in enumerate(on_page) if block.text == f"python -m {module}\n")
-    assert on_page[at + 1].language == "text"
-    return on_page[at + 1].text
-
-
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_the_lines_on_the_page_are_the_examples_own(example: Path) -> None:
-    name = f"# {example.relative_to(ROOT)}\n"
-    (shown,) = (block.text for block in blocks(PAGE) if block.text.startswith(name))
-    source = example.read_text(encoding="utf-8").splitlines()
-    for part in shown.removeprefix(name).split("# …\n"):
-        length = part.count("\n")
-        assert part in [
-            textwrap.dedent("\n".join(source[at : at + length]) + "\n") for at in range(len(source) - length + 1)
-        ]
+    assert_shows(PAGE, example)
 
 
 def test_an_example_runs_as_a_program_on_a_broker_of_its_own() -> None:
@@ -88,7 +72,7 @@ def test_an_example_runs_as_a_program_on_a_broker_of_its_own() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert_prints(printed_by(even_odd_offsets.__name__), done.stdout, is_same)
+    assert_prints(printed_by(PAGE, even_odd_offsets.__name__), done.stdout, is_same)
 
 
 def test_each_task_of_a_work_queue_is_done_once(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 Run as a program with a `Plan` as JSON. The source and sink are the real ones; a subclass of each looks, at every step,
 whether this is the one to die at. It dies once: a mark in the plan's directory tells later runs that it has happened.
+With `is_exactly_once` the sink writes in transactions, which have steps of their own.
 
 What dies is `driver`: the JVM, the Python program and the process that is at the step; or `worker`: only the latter.
 """
@@ -12,18 +13,21 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import InputPartition, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceStreamWriter, InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_flowstone import DefaultSource
+from flowstone.client.transactions import Transaction
+from pyspark_flowstone import DefaultSource, exactly_once
+from pyspark_flowstone.exactly_once_sink import ExactlyOnceStreamWriter
 from pyspark_flowstone.sink import FlowstoneStreamWriter
 from pyspark_flowstone.stream import FlowstoneStreamReader
 
@@ -39,6 +43,20 @@ STEPS = {
     "committing": True,  # every task has, and the checkpoint does not say so yet
     "committed": False,  # the checkpoint says so; the group does not
 }
+# Those of a micro-batch that is written in a transaction: nothing may come twice, whatever dies.
+EXACTLY_ONCE_STEPS = (
+    "planned",
+    "beginning",  # the transaction of the run before is still open, if it left one
+    "begun",
+    "reading",
+    "writing",
+    "written",
+    "committing",  # every task has reported
+    "marking",  # the leaders have what was reported
+    "marked",  # the number of the micro-batch is in the transaction
+    "ended",  # the transaction is committed, and the checkpoint does not say so yet
+    "committed",
+)
 VICTIMS = ("driver", "worker")
 
 
@@ -52,6 +70,7 @@ class Plan:
     records_per_batch: int
     step: str = ""  # none: it runs to its end
     victim: str = "driver"
+    is_exactly_once: bool = False
 
     @property
     def checkpoint(self) -> Path:
@@ -117,7 +136,7 @@ class KilledReader(FlowstoneStreamReader):
 
 class KilledWriter(FlowstoneStreamWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        message = super().write(self._watched(iterator))
+        message = super().write(watched(iterator))
         reach("written", batch_of_task())
         return message
 
@@ -125,10 +144,41 @@ class KilledWriter(FlowstoneStreamWriter):
         reach("committing", batchId)
         super().commit(messages, batchId)
 
-    def _watched(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in iterator:
-            yield rows
-            reach("writing", batch_of_task())
+
+def watched(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in iterator:
+        yield rows
+        reach("writing", batch_of_task())
+
+
+class KilledExactlyOnceWriter(ExactlyOnceStreamWriter):
+    def _begin(self) -> Any:
+        reach("beginning", current_plan().batches_done)
+        begun = super()._begin()
+        reach("begun", current_plan().batches_done)
+        return begun
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        message = super().write(watched(iterator))
+        reach("written", batch_of_task())
+        return message
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        reach("committing", batchId)
+        with (
+            patch.object(Transaction, "commit_offsets", reaching("marking", batchId, Transaction.commit_offsets)),
+            patch.object(Transaction, "commit", reaching("marked", batchId, Transaction.commit)),
+        ):
+            super().commit(messages, batchId)
+        reach("ended", batchId)
+
+
+def reaching(step: str, batch: int, method: Callable[..., None]) -> Callable[..., None]:
+    def call(*arguments: Any) -> None:
+        reach(step, batch)
+        method(*arguments)
+
+    return call
 
 
 class KilledSource(DefaultSource):
@@ -139,7 +189,9 @@ class KilledSource(DefaultSource):
     def streamReader(self, schema: StructType) -> KilledReader:  # noqa: N802
         return KilledReader(self._source_options())
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> KilledWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        if current_plan().is_exactly_once:
+            return KilledExactlyOnceWriter(self.options, schema)
         return KilledWriter(self.options, schema)
 
 
@@ -150,6 +202,7 @@ def main(plan: Plan) -> None:
         SparkSession.builder.master("local[2,4]")  # a task is tried four times
         .config("spark.ui.enabled", "false")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+        .config("spark.stage.maxConsecutiveAttempts", "1")
         .getOrCreate()
     )
     plan.driver_pids.write_text(f"{spark.sparkContext._gateway.proc.pid} {os.getpid()}")  # type: ignore[union-attr]
@@ -163,15 +216,13 @@ def main(plan: Plan) -> None:
         .option("groupId", plan.group)
         .load()
     )
-    query = (
-        rows.selectExpr("key", "concat(partition, ':', offset) value")
-        .writeStream.format("killed")
-        .option("kafka.bootstrap.servers", plan.bootstrap)
-        .option("topic", plan.sink)
-        .option("checkpointLocation", str(plan.checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
+    rows = rows.selectExpr("key", "concat(partition, ':', offset) value")
+    options = {"kafka.bootstrap.servers": plan.bootstrap, "topic": plan.sink}
+    if plan.is_exactly_once:
+        rows = exactly_once(rows, bootstrap=plan.bootstrap, topic=plan.sink)
+        options |= {"delivery": "exactly-once", "sinkName": plan.sink}
+    writer = rows.writeStream.format("killed").options(**options)
+    query = writer.option("checkpointLocation", str(plan.checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     spark.stop()
 

@@ -185,7 +185,7 @@ def test_a_topic_that_was_not_named_is_refused(spark, broker, result, options):
     rows = keyed(spark, 3).withColumn("topic", expr("'elsewhere'"))
     placed = exactly_once(rows, bootstrap=broker.bootstrap, topic=[result])
     given = {name: value for name, value in options.items() if name != "topic"}
-    with pytest.raises(PySparkException, match="'elsewhere', which exactly_once was not told of"):
+    with pytest.raises(PySparkException, match="'elsewhere', which is not among the topics given to exactly_once"):
         placed.write.format("flowstone").options(**given).mode("append").save()
 
 

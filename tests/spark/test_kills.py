@@ -1,5 +1,7 @@
 """A streaming query's processes killed with -9 in mid micro-batch: nothing is lost, and only its rows may come twice.
 
+Written in transactions, no row may come twice, nor may a reader see a part of a micro-batch.
+
 `kills_query` is the query, and dies where it is told to. It is run until it comes to its end, from the same checkpoint.
 In the short run the driver dies once and a worker once; `FLOWSTONE_SPARK_LONG=1` kills both at every step.
 """
@@ -16,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from flowstone import Broker
+from flowstone import Broker, read
 from flowstone.client import Cluster
 from flowstone.types import TopicPartition
-from tests.spark.kills_query import BATCH_KILLED, STEPS, VICTIMS, Plan
+from tests.spark.kills_query import BATCH_KILLED, EXACTLY_ONCE_STEPS, STEPS, VICTIMS, Plan
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = (0, 1)
@@ -28,7 +30,11 @@ RECORDS_PER_BATCH = 400
 RUNS_MAX = 4  # one for the kill, and those that a busy machine costs: Spark gives a Python process ten seconds to start
 RUN_TIMEOUT_S = 240
 SHORT = [("committing", "driver"), ("writing", "worker")]
+SHORT_EXACTLY_ONCE = [("marked", "driver"), ("writing", "worker")]
 LONG = [(step, victim) for step in STEPS for victim in VICTIMS if (step, victim) not in SHORT]
+LONG_EXACTLY_ONCE = [
+    (step, victim) for step in EXACTLY_ONCE_STEPS for victim in VICTIMS if (step, victim) not in SHORT_EXACTLY_ONCE
+]
 
 pytestmark = pytest.mark.timeout(3 * RUN_TIMEOUT_S)
 long_spark = pytest.mark.skipif(
@@ -84,6 +90,29 @@ def check(plan: Plan, broker: Broker) -> None:
     assert committed(plan) == {TopicPartition(plan.source, each): RECORDS // len(PARTITIONS) for each in PARTITIONS}
 
 
+def visible(plan: Plan) -> Counter[str]:
+    """How often read_committed readers see each value, once no transaction is open any more."""
+    table = read(plan.sink, read_committed=True, bootstrap=plan.bootstrap, columns=["value"])
+    return Counter((value or b"").decode() for value in table.column("value").to_pylist())
+
+
+def check_exactly_once(plan: Plan) -> None:
+    """Each record of the source is visible once; while the query is interrupted, whole micro-batches are."""
+    records = {f"{partition}:{offset}" for partition in PARTITIONS for offset in range(RECORDS // len(PARTITIONS))}
+    assert visible(plan) == Counter(records)
+
+
+def assert_whole_batches(plan: Plan) -> None:
+    """The end of the last batch that is visible is the end of a batch in every partition."""
+    counts = visible(plan)
+    planned = len(list((plan.checkpoint / "offsets").glob("[0-9]*")))
+    wholes = []
+    for batch in range(-1, planned):
+        ends = offsets_of(plan, batch)
+        wholes.append(Counter(f"{each.partition}:{offset}" for each in ends for offset in range(ends[each])))
+    assert counts in wholes
+
+
 def kill_and_run_to_the_end(plan: Plan, broker: Broker) -> None:
     """A killed driver ends its run; of a killed worker Spark may get another, or give the query up."""
     statuses = []
@@ -91,9 +120,14 @@ def kill_and_run_to_the_end(plan: Plan, broker: Broker) -> None:
         assert len(statuses) < RUNS_MAX, Path(plan.directory, "log").read_text()[-5000:]
         statuses.append(run(plan))
         assert_group_is_not_ahead(plan)
+        if plan.is_exactly_once:
+            assert_whole_batches(plan)
     assert plan.mark.exists()
     assert plan.victim == "worker" or statuses[0] == -9
-    check(plan, broker)
+    if plan.is_exactly_once:
+        check_exactly_once(plan)
+    else:
+        check(plan, broker)
 
 
 @pytest.mark.parametrize(("step", "victim"), SHORT)
@@ -105,3 +139,14 @@ def test_a_kill_loses_nothing_and_repeats_only_what_it_interrupted(plan, broker,
 @pytest.mark.parametrize(("step", "victim"), LONG)
 def test_a_kill_at_any_step_loses_nothing_and_repeats_only_what_it_interrupted(plan, broker, step, victim):
     kill_and_run_to_the_end(replace(plan, step=step, victim=victim), broker)
+
+
+@pytest.mark.parametrize(("step", "victim"), SHORT_EXACTLY_ONCE)
+def test_a_kill_of_an_exactly_once_query_repeats_nothing(plan, broker, step, victim):
+    kill_and_run_to_the_end(replace(plan, step=step, victim=victim, is_exactly_once=True), broker)
+
+
+@long_spark
+@pytest.mark.parametrize(("step", "victim"), LONG_EXACTLY_ONCE)
+def test_a_kill_of_an_exactly_once_query_at_any_step_repeats_nothing(plan, broker, step, victim):
+    kill_and_run_to_the_end(replace(plan, step=step, victim=victim, is_exactly_once=True), broker)

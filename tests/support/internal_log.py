@@ -28,6 +28,10 @@ class MemoryInternalLog:
     def check_producer(self, batch: bytes, transaction_version: int) -> None:
         self.producers.check_own(batch, parse_header(batch), transaction_version)
 
+    @property
+    def is_committed(self) -> bool:
+        return self.committed_offset >= self.log_end_offset
+
     def append(self, batch: bytes) -> int:
         if self.refuses_with is not None:
             raise ApiError(self.refuses_with)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,26 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> list[Block]:
     return [Block(each[1] or each[3], each[2] or "") for each in _STEP.finditer(page.read_text(encoding="utf-8"))]
+
+
+def printed_by(page: Path, module: str) -> str:
+    """Return what a program prints according to a page: the block after the one with its command."""
+    on_page = blocks(page)
+    (at,) = (at for at, block in enumerate(on_page) if block.text == f"python -m {module}\n")
+    assert on_page[at + 1].language == "text"
+    return on_page[at + 1].text
+
+
+def assert_shows(page: Path, program: Path) -> None:
+    """Check that the lines of a program on a page are lines of the program; "# …" stands for others between them."""
+    name = f"# {program.relative_to(ROOT)}\n"
+    (shown,) = (block.text for block in blocks(page) if block.text.startswith(name))
+    source = program.read_text(encoding="utf-8").splitlines()
+    for part in shown.removeprefix(name).split("# …\n"):
+        length = part.count("\n")
+        assert part in [
+            textwrap.dedent("\n".join(source[at : at + length]) + "\n") for at in range(len(source) - length + 1)
+        ]
 
 
 def assert_prints(expected: str, printed: str, matches: Callable[[str, str], object]) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from flowstone.log.partition.partition_log import AbortedTransaction, PartitionLog
+from flowstone.log.segments.batch_scan import scan
 from flowstone.log.segments.cached_reads import wait_for
+from flowstone.log.segments.transaction_index_check import TransactionIndexCheck
 from flowstone.wire.end_markers import end_marker, read_end_marker
 from flowstone.wire.record_batch import Record, build_batch, parse_header
 
@@ -151,6 +155,17 @@ def visible_batches(log: PartitionLog, aborted: list[AbortedTransaction], start:
         elif not (header.is_transactional and header.producer_id in aborting) and header.base_offset < end:
             seen.append(header.base_offset)
     return seen
+
+
+def wrong_indexes(log: PartitionLog) -> list[str]:
+    """What the check of the scrubber says of the transaction indexes of the log's sealed segments."""
+    told = []
+    for segment, following in pairwise([*log.segments]):
+        check, file = TransactionIndexCheck(), segment.log.get()
+        for position, header in scan(file, 0, segment.size_bytes, segment.base_offset):
+            check.add(header, partial(file.read, position, header.size_bytes))
+        told.append(check.verdict(wait_for(segment.transactions.read), segment.base_offset, following.base_offset))
+    return [each for each in told if each is not None]
 
 
 def read_batch(log: PartitionLog, offset: int) -> bytes:

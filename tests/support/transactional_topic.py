@@ -77,7 +77,13 @@ class HeldCoordinator:
 
     def __init__(self, answer: ErrorCode | None = ErrorCode.NONE) -> None:
         self.answer = answer  # None: questions wait for the test
+        self.verified: set[TopicPartition] = set()  # known at once
         self.questions: list[Question] = []
+
+    def is_verified(
+        self, _transactional_id: str, _producer_id: int, _producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        return partition in self.verified
 
     async def add_or_verify(
         self,

@@ -26,6 +26,7 @@ import typer
 from flowstone.cli.commands import build_app
 from flowstone.cli.up import settings_table
 from flowstone.cli.up.command import build_parser
+from flowstone.embedded import Broker
 from tests.support.pages import DOCS, ROOT, STOP, Block, assert_prints, blocks, is_same, is_same_word
 from tests.support.ports import free_ports
 from tests.unit.cli.command_server import commands_in
@@ -206,6 +207,17 @@ def test_the_test_of_the_readme_passes(tmp_path: Path) -> None:
         check=False,
     )
     assert "1 passed" in result.stdout, result.stdout + result.stderr
+
+
+def test_the_transaction_of_the_readme_is_committed(tmp_path: Path) -> None:
+    (source,) = (block.text for block in blocks(README) if "begin_transaction()" in block.text)
+    with Broker() as broker:
+        assert source.count(DOCUMENTED_ADDRESS) == 1
+        program = source.replace(DOCUMENTED_ADDRESS, broker.bootstrap)
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, timeout=TIMEOUT_S, check=True)
+        (order,) = broker.wait_for("orders", 1, read_committed=True)
+        (invoice,) = broker.wait_for("invoices", 1, read_committed=True)
+    assert (order.key, order.value, invoice.value) == (b"bob", b'{"total": 7}', b"7")
 
 
 def test_every_command_is_in_a_block_that_is_run() -> None:

@@ -100,9 +100,9 @@ def test_waiting_begins_before_the_topic_is_there(broker: Broker, topic: str) ->
 
 def test_waiting_in_vain_says_how_much_there_was(broker: Broker, topic: str) -> None:
     produce(broker, topic, "a", "b")
-    with pytest.raises(TimeoutError, match=rf"3 records were waited for, after 0\.2 s '{topic}' has 2"):
+    with pytest.raises(TimeoutError, match=rf"waited 0\.2 s for 3 records: '{topic}' has 2"):
         broker.wait_for(topic, 3, timeout=0.2)
-    with pytest.raises(TimeoutError, match=r"after 0\.2 s there is no topic 'other'"):
+    with pytest.raises(TimeoutError, match=r"for 1 records: there is no topic 'other'"):
         broker.wait_for("other", 1, timeout=0.2)
 
 

@@ -76,7 +76,7 @@ def test_who_does_not_grow_is_never_refused_even_beyond_the_limit(growth: int) -
 
 def test_refusals_are_counted_and_told() -> None:
     told: list[int] = []
-    budget = MemoryBudget(10, lambda: told.append(budget.refused_count))
+    budget = MemoryBudget(10, lambda refusing: told.append(refusing.refused_count))
     account = MemoryAccount(budget)
     assert not account.may_grow("a", 6)
     assert not account.could_grow("a", 6)

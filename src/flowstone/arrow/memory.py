@@ -30,18 +30,14 @@ class Memory:
             return pa.allocate_buffer(size_bytes)
         # Only few sizes, so that slightly larger columns can reuse the buffers of earlier ones.
         capacity_bytes = 1 << (size_bytes - 1).bit_length()
-        for block in self._kept:
-            if len(block) == capacity_bytes and _is_free(block):
-                return _part(block, size_bytes)
-        if self._kept_bytes + capacity_bytes > KEPT_BYTES_MAX:
-            return pa.allocate_buffer(size_bytes)
-        self._kept.append(bytearray(capacity_bytes))
-        self._kept_bytes += capacity_bytes
-        return _part(self._kept[-1], size_bytes)
-
-
-def _part(block: bytearray, size_bytes: int) -> Any:
-    return pa.py_buffer(memoryview(block)[:size_bytes])
+        block = next((each for each in self._kept if len(each) == capacity_bytes and _is_free(each)), None)
+        if block is None:
+            if self._kept_bytes + capacity_bytes > KEPT_BYTES_MAX:
+                return pa.allocate_buffer(size_bytes)
+            block = bytearray(capacity_bytes)
+            self._kept.append(block)
+            self._kept_bytes += capacity_bytes
+        return pa.py_buffer(memoryview(block)[:size_bytes])
 
 
 def _is_free(block: bytearray) -> bool:

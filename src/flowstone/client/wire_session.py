@@ -70,8 +70,10 @@ class WireSession:
     def agree(self, answer: ApiVersionsResponse) -> None:
         """Note the versions that the broker serves. Raises BadAnswer if the response does not list them."""
         if answer.error_code:
-            raise BadAnswer(f"the broker at {self._broker} does not say what it speaks: error {answer.error_code}")
+            raise BadAnswer(f"the broker at {self._broker} does not list its versions: error {answer.error_code}")
         self._served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        if API_VERSIONS_KEY in self._served:  # from now on in the newest version that both sides have
+            self._versions.pop(API_VERSIONS_KEY, None)
 
     def _version(self, api: Api) -> int:
         version = self._versions.get(api.key)
@@ -112,7 +114,7 @@ def frame_size(buffer: memoryview, at: int = 0) -> int:
     """Return the size of the response that begins at `at`. Raises ProtocolError if it is out of bounds."""
     size_bytes: int = _SIZE.unpack_from(buffer, at)[0]
     if not _FRAME_BYTES_MIN <= size_bytes <= RESPONSE_BYTES_MAX:
-        raise ProtocolError(f"a response of {size_bytes} bytes, and {RESPONSE_BYTES_MAX} are taken at most")
+        raise ProtocolError(f"a response of {size_bytes} bytes; the limit is {RESPONSE_BYTES_MAX}")
     return size_bytes
 
 

@@ -24,6 +24,11 @@ class InternalLog(Protocol):
         """Return the size of the largest batch that `append` accepts."""
         ...
 
+    @property
+    def is_committed(self) -> bool:
+        """Return whether everything appended so far is committed, as `when_committed` would tell at once."""
+        ...
+
     def check_producer(self, batch: bytes, transaction_version: int) -> None:
         """Raise ApiError if the batch's producer epoch or transaction coordinator has been replaced in this log."""
         ...

@@ -78,6 +78,7 @@ class StateMachine(ReplayedState, Protocol):
 
 
 Machine = TypeVar("Machine", bound=StateMachine)
+Seen = TypeVar("Seen")
 Call = Callable[[Machine, int], Effects[Any]]
 Token = Promise[Any]
 
@@ -130,6 +131,11 @@ class HostedShard(Generic[Machine]):
         self.loading: asyncio.Future[None]  # the load under way, or the last one
         self._begin_load()
 
+    @property
+    def machine(self) -> Machine | None:
+        """The state machine, to be read only; None while the shard loads, cannot be loaded, or is closed."""
+        return self._machine
+
     def request(self, call: Callable[[Machine, int, Token], Effects[Any]], token: Token | None = None) -> Token:
         """Have the state machine handle a request; return the promise of its response, `token` if given.
 
@@ -143,6 +149,16 @@ class HostedShard(Generic[Machine]):
         self._unanswered.add(token)
         self._run(machine, call, token)
         return token
+
+    def look(self, look: Callable[[Machine], Seen]) -> Seen | None:
+        """Return what `look` finds in the state machine, which it does not change; None if that must wait.
+
+        It must wait while there is no state machine, or while anything that it has seen is not committed.
+        """
+        machine = self._machine
+        if machine is None or self._unappended or not self._log.is_committed:
+            return None
+        return look(machine)
 
     def execute(self, call: Call[Machine]) -> None:
         """Have the state machine called for an event without a requester: now, or once it is loaded and can append."""

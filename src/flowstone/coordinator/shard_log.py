@@ -76,6 +76,11 @@ class ShardLog:
         for batch in batches:
             self._log.append(batch)
 
+    @property
+    def is_committed(self) -> bool:
+        """Return whether everything appended so far is known to be committed."""
+        return self._log.is_committed
+
     async def wait_committed(self) -> None:
         """Wait until everything appended so far is committed. Raises ApiError if it cannot be."""
         outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

@@ -202,7 +202,7 @@ class Cluster:
             placed = self.image.topics[topic].partitions if topic in self.image.topics else ()
             if placed and all(set(each.isr) == set(each.replicas) for each in placed):
                 return
-        raise TimeoutError(f"the replicas of {topic!r} were to be in sync, after {timeout:g} s {placed}")
+        raise TimeoutError(f"the replicas of {topic!r} are not in sync after {timeout:g} s: {placed}")
 
     def wait_for_leader(
         self, topic: str, partition: int = 0, *, other_than: int | None = None, timeout: float = WAIT_TIMEOUT_S
@@ -212,7 +212,7 @@ class Cluster:
             leader = self.leader(topic, partition)
             if leader not in (other_than, -1):
                 return leader
-        raise TimeoutError(f"{TopicPartition(topic, partition)} was to have another leader, after {timeout:g} s none")
+        raise TimeoutError(f"{TopicPartition(topic, partition)} has no other leader after {timeout:g} s")
 
     # Time
 

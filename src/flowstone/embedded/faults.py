@@ -75,7 +75,7 @@ class Fault:
         """Wait until the fault was applied `hits` times. Raises TimeoutError if it was not."""
         with self._met:
             if not self._met.wait_for(lambda: self._hits >= hits, timeout):
-                raise TimeoutError(f"{self!r} after {timeout:g} s; {hits} times were waited for")
+                raise TimeoutError(f"{self!r} was not applied {hits} times in {timeout:g} s")
 
     def concerns(self, api_name: str, client_id: str | None) -> bool:
         is_wanted = self.client_id is None or self.client_id == client_id

@@ -73,4 +73,4 @@ class Host(Protocol):
 def timed_out(topic: str, count: int, timeout: float, found: int | None) -> TimeoutError:
     """Return the error for a wait that timed out; `found` is None if the topic does not exist."""
     seen = f"there is no topic {topic!r}" if found is None else f"{topic!r} has {found}"
-    return TimeoutError(f"{count} records were waited for, after {timeout:g} s {seen}")
+    return TimeoutError(f"waited {timeout:g} s for {count} records: {seen}")

@@ -162,7 +162,7 @@ class ThreadHost:
         except TimeoutError:
             wanted = "" if members is None else f" with {members} members"
             state = self._call(self._group_reader.describe(group_id))
-            raise TimeoutError(f"group {group_id!r} was to be stable{wanted}, after {timeout:g} s {state}") from None
+            raise TimeoutError(f"group {group_id!r} is not stable{wanted} after {timeout:g} s: {state}") from None
 
     def transactions(self) -> dict[str, TransactionStatus]:
         return self._call(self._transaction_reader.read())

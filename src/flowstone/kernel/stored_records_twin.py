@@ -6,10 +6,10 @@ from flowstone.kernel.twin import (
     VARLONG_BITS,
     BadRecordError,
     RecordsStatus,
+    check_body,
     out_of_bounds,
     read_record_length,
     read_varint,
-    skip_bytes,
 )
 from flowstone.types import Bytes
 
@@ -46,14 +46,5 @@ def _check_record(buffer: Bytes, at: int, end: int, previous: int, last_offset_d
     offset_delta, at = read_varint(buffer, at, end)
     if not previous < offset_delta <= last_offset_delta:
         raise BadRecordError(RecordsStatus.BAD_OFFSET_DELTA)
-    _, at = skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_KEY_LENGTH)
-    _, at = skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_VALUE_LENGTH)
-    header_count, at = read_varint(buffer, at, end)
-    if header_count < 0:
-        raise BadRecordError(RecordsStatus.BAD_HEADERS)
-    for _ in range(header_count):
-        _, at = skip_bytes(buffer, at, end, 0, RecordsStatus.BAD_HEADERS)
-        _, at = skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_HEADERS)
-    if at != end:
-        raise BadRecordError(RecordsStatus.BAD_LENGTH)
+    check_body(buffer, at, end)
     return offset_delta

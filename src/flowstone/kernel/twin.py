@@ -118,6 +118,11 @@ def _check_record(buffer: Bytes, at: int, end: int, index: int) -> tuple[int, bo
     offset_delta, at = read_varint(buffer, at, end)
     if offset_delta != index:
         raise BadRecordError(RecordsStatus.BAD_OFFSET_DELTA)
+    return timestamp_delta, check_body(buffer, at, end) < 0
+
+
+def check_body(buffer: Bytes, at: int, end: int) -> int:
+    """Return the length of the record's key; its key, value and headers must reach from `at` exactly to `end`."""
     key_length, at = skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_KEY_LENGTH)
     _, at = skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_VALUE_LENGTH)
     header_count, at = read_varint(buffer, at, end)
@@ -128,7 +133,7 @@ def _check_record(buffer: Bytes, at: int, end: int, index: int) -> tuple[int, bo
         _, at = skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_HEADERS)
     if at != end:
         raise BadRecordError(RecordsStatus.BAD_LENGTH)
-    return timestamp_delta, key_length < 0
+    return key_length
 
 
 def read_record_length(buffer: Bytes, at: int, end: int) -> tuple[int, int]:

@@ -58,16 +58,16 @@ class LogManager:
         opened = open_directories(files, config.log_directories, config.node_id, cluster_id)
         self.identity, self.is_new = opened.identity, opened.is_new
         self.directories: list[DirectoryLogs] = []
-        self.unusable: dict[str, StorageFault] = dict(
-            opened.bad
-        )  # the paths of those that could not be opened, with the reason
+        # The paths of directories that could not be opened, with the reason.
+        self.unusable: dict[str, StorageFault] = dict(opened.bad)
         self._clock = clock
         self.steady_clock = _steady_clock(clock, opened.good)
         self._handles = FileHandles(files, config.log_open_files_max)
         for log_directory in opened.good:
-            try:
-                directory = DirectoryLogs(
-                    log_directory,
+            self._open_logs(
+                log_directory,
+                lambda home: DirectoryLogs(
+                    home,
                     clock,
                     self.steady_clock,
                     config,
@@ -78,14 +78,8 @@ class LogManager:
                     decides_retention=decides_retention,
                     stamps_records=stamps_records,
                     topic_config=topic_config,
-                )
-            except OSError as error:
-                log_directory.close()
-                fault = StorageFault(f"the data directory {log_directory.path} cannot be used: {error}")
-                logger.error("%s; its partitions are offline", fault)
-                self.unusable[log_directory.path] = fault
-                continue
-            self.directories.append(directory)
+                ),
+            )
         if not self.directories:
             raise StartupError("; ".join(map(str, self.unusable.values())))
         # Whether the last stop left nothing to recover: everything that was ever acknowledged is here.
@@ -107,6 +101,15 @@ class LogManager:
             lambda log, error: self.directory_of(log).doubt(error),
         )
         self.branches = Branches(clock, self._handles, self.directory_of)
+
+    def _open_logs(self, log_directory: LogDirectory, open_one: Callable[[LogDirectory], DirectoryLogs]) -> None:
+        try:
+            self.directories.append(open_one(log_directory))
+        except OSError as error:
+            log_directory.close()
+            fault = StorageFault(f"the data directory {log_directory.path} cannot be used: {error}")
+            logger.error("%s; its partitions are offline", fault)
+            self.unusable[log_directory.path] = fault
 
     def _offline_where_twice(self) -> None:
         """Take partitions offline that are in two directories under one topic id: which one is a copy is unknown."""

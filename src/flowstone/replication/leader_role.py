@@ -90,7 +90,9 @@ class LeaderRole:
     def check_may_append(self, acks: int) -> None:
         """Raise ApiError if the lease has run out, or there are too few in-sync replicas for acks=all."""
         if not self._services.lease.holds():
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker has lost touch with its cluster")
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker cannot reach its cluster, and its lease has expired"
+            )
         if acks == ACKS_ALL and self.is_under_min_isr:
             told = f"{len(self._state.isr)} in-sync replicas, min.insync.replicas asks for {self._isr_size_min}"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, told)

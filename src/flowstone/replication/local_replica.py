@@ -276,13 +276,13 @@ class LocalReplica:
             return
         if not self.is_full:
             self.is_full = True
-            logger.warning("partition %s takes no records for now: %s", self.topic_partition, error.message)
+            logger.warning("partition %s accepts no records for now: %s", self.topic_partition, error.message)
         self._on_full(self.log)
 
     def append_taken(self) -> None:
         """Note an append after one that was refused for lack of space."""
         self.is_full = False
-        logger.warning("partition %s takes records again", self.topic_partition)
+        logger.warning("partition %s accepts records again", self.topic_partition)
 
     def release(self, code: ErrorCode) -> None:
         """Answer all waiting requests with `code`, and have all watchers read again."""

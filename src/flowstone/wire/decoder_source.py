@@ -14,11 +14,11 @@ Invariant of the generated code: `position` never exceeds `size` undetected. Sli
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 from flowstone.wire.primitives import ARRAY_LENGTH_UNCHECKED_MAX, SLICE_ELEMENTS, STRING_LENGTH_MAX
 from flowstone.wire.schema import FIXED_CODES, FIXED_SIZES_BYTES, Field, Struct
+from flowstone.wire.source_lines import SourceLines
 
 _READERS = {
     "string": 'str(view[position:end], "utf-8")',
@@ -49,9 +49,8 @@ class DecoderSource:
         self._flexible = flexible
         self._elements_max, self._counted_depth = (nested_max, 1) if elements_max is None else (elements_max, 0)
         self._array_depth = 0
-        self._lines: list[str] = []
-        self._depth = 0
-        self._names = 0
+        self._source = SourceLines()
+        self._emit, self._block, self._name = self._source.emit, self._source.block, self._source.name
         self._pending: list[tuple[str, str]] = []  # (struct code, target) of fixed-size fields not yet read
         self.formats: dict[str, str] = {}
         self._emit("def decode(view, position):")
@@ -71,22 +70,9 @@ class DecoderSource:
             self._emit("except MALFORMED as error:")
             with self._block():
                 self._emit(f'raise ProtocolError(f"{message.name} version {version}: {{error}}") from error')
-        self.text = "\n".join(self._lines) + "\n"
+        self.text = self._source.text
 
     # Emission
-
-    def _emit(self, line: str) -> None:
-        self._lines.append("    " * self._depth + line)
-
-    @contextmanager
-    def _block(self) -> Iterator[None]:
-        self._depth += 1
-        yield
-        self._depth -= 1
-
-    def _name(self, stem: str) -> str:
-        self._names += 1
-        return f"{stem}{self._names}"
 
     def _flush(self) -> None:
         """Generate code that reads all pending fixed-size fields at once."""

@@ -11,11 +11,9 @@ An encoder does not check its input: a value of a wrong type or range is our bug
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from flowstone.wire.primitives import SLICE_ELEMENTS
 from flowstone.wire.schema import FIXED_CODES, Field, Struct
+from flowstone.wire.source_lines import SourceLines
 
 _ZERO_BYTE = ("x", "")  # packed without an argument
 
@@ -27,9 +25,8 @@ class EncoderSource:
         self._version = version
         self._flexible = flexible
         self._in_slices = in_slices
-        self._lines: list[str] = []
-        self._depth = 0
-        self._names = 0
+        self._source = SourceLines()
+        self._emit, self._block, self._name = self._source.emit, self._source.block, self._source.name
         self._add = "add"  # the function that appends a packed part: tagged values have separate lists
         self._pending: list[tuple[str, str]] = []  # (struct code, expression) of values not yet packed
         self.formats: dict[str, str] = {}
@@ -47,22 +44,9 @@ class EncoderSource:
             with self._block():
                 self._emit('chunks.append(b"".join(parts))')
             self._emit("return chunks")
-        self.text = "\n".join(self._lines) + "\n"
+        self.text = self._source.text
 
     # Emission
-
-    def _emit(self, line: str) -> None:
-        self._lines.append("    " * self._depth + line)
-
-    @contextmanager
-    def _block(self) -> Iterator[None]:
-        self._depth += 1
-        yield
-        self._depth -= 1
-
-    def _name(self, stem: str) -> str:
-        self._names += 1
-        return f"{stem}{self._names}"
 
     def _flush(self) -> None:
         """Generate code that packs all pending values at once."""

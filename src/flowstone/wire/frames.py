@@ -69,6 +69,8 @@ def parse_response_header(view: memoryview, position: int, flexible: bool) -> tu
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(view, position)
         position += _CORRELATION_ID.size
-        return correlation_id, skip_tags(view, position) if flexible else position
+        if flexible:
+            position = position + 1 if view[position] == 0 else skip_tags(view, position)
+        return correlation_id, position
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"response header: {error}") from error

@@ -5,18 +5,21 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from bench import wire
 from bench.cases import Case
 from bench.load import collect, started
 from bench.modes import FLOWSTONE, FLUSHED, KAFKA, MODES, NOT_FLUSHED
-from bench.servers import Flowstone
+from bench.servers import Flowstone, ServerError
 from bench.topics import RoundFailed, fresh_topic
-from bench.transactions import load, reads
+from bench.transactions import load, plain, reads
 from bench.transactions.__main__ import FULL, QUICK, catalogue
-from bench.transactions.gates import CROWD, PRODUCE, READ, verdicts
+from bench.transactions.gates import CROWD, PACED, PRODUCE, READ, verdicts
 from bench.transactions.load import Share, TransactionLoad, run_round
+from bench.workers import Load
 
 LOAD = TransactionLoad(records=3, partitions=2, seconds=0.2, producers=2)
 
@@ -32,6 +35,11 @@ def test_a_round_has_the_rate_and_latencies_of_transactions_that_can_be_read(bro
     assert figures["transactions_per_s"] > 0
     assert 0 < figures["commit_p50_ms"] <= figures["commit_p99_ms"] <= figures["transaction_p99_ms"]
     assert figures["broker_cpu_ms_per_transaction"] > 0
+
+
+def test_a_paced_producer_waits_between_its_transactions(broker: Flowstone) -> None:
+    paced = TransactionLoad(records=1, partitions=1, seconds=0.9, producers=2, interval_s=0.3)
+    assert run_round(broker, paced)["transactions_per_s"] <= 2 / 0.3 * 1.5
 
 
 def test_a_record_that_cannot_be_read_fails_the_round(broker: Flowstone, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +86,13 @@ def test_throughput_and_median_latency_are_gated_by_mode(mode: str, rate: float)
     assert [each.passed for each in verdicts([case(mode, rate - 0.01, 1.01)])] == [False, False]
 
 
+@pytest.mark.parametrize(("workload", "metrics"), [(CROWD, {"transactions_per_s"}), (PACED, {"commit_p50_ms"})])
+def test_latency_is_compared_at_equal_rates(workload: str, metrics: set[str]) -> None:
+    measured = case(FLUSHED.name, 9.0, 0.5)
+    measured.workload = workload
+    assert {each.gate.metric for each in verdicts([measured])} == metrics
+
+
 def test_read_committed_is_gated_without_kafka() -> None:
     rounds = {FLOWSTONE: [{"committed_to_uncommitted": 1.11}], KAFKA: [{"committed_to_uncommitted": 2.0}]}
     (verdict,) = verdicts([Case(READ, NOT_FLUSHED.name, "x", "committed_to_uncommitted", rounds)])
@@ -87,7 +102,7 @@ def test_read_committed_is_gated_without_kafka() -> None:
 def test_every_size_of_transactions_is_measured_in_both_modes() -> None:
     for mode in MODES:
         for sizes in (FULL, QUICK):
-            variants = [each.variant for each in catalogue(mode, sizes) if each.name in (PRODUCE, CROWD)]
+            variants = [each.variant for each in catalogue(mode, sizes) if each.name != READ]
             assert variants == [
                 "1 record, 1 partition",
                 "10 records, 1 partition",
@@ -96,4 +111,25 @@ def test_every_size_of_transactions_is_measured_in_both_modes() -> None:
                 "10 records, 4 partitions",
                 "100 records, 4 partitions",
                 "100 producers, 10 records, 4 partitions",
+                "100 producers, 10 records, 4 partitions, each every 2 s",
             ]
+
+
+def test_plain_produce_and_fetch_are_compared_with_another_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "WARM_UP_ROUNDS", 0)
+    settings = NOT_FLUSHED.settings[FLOWSTONE]
+    small = Load(wire.record_batch(1_000, 100, 0), 100_000, acks=1)
+    with plain.Checkout(plain.HERE, settings) as now, plain.Checkout(plain.HERE, settings) as before:
+        (found,) = plain.ratios(now, before, small, rounds=1)
+    assert set(found) == set(plain.COSTS)
+    assert min(found.values()) > 0
+
+
+def test_another_checkout_runs_its_own_code(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "flowstone" / "cli"
+    package.mkdir(parents=True)
+    for each in (package.parent / "__init__.py", package / "__init__.py"):
+        each.touch()
+    (package / "main.py").write_text("def main():\n    return 'this is the other one'\n")
+    with pytest.raises(ServerError, match="this is the other one"), plain.Checkout(tmp_path, {}):
+        pass

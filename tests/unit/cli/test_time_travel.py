@@ -153,6 +153,8 @@ def test_a_record_held_back_by_an_open_transaction_is_explained(
         told.append(call("explain", f"held-back/0@{offset}"))
     transactions = [next(line[12:] for line in text.splitlines() if line.startswith("transaction")) for text in told]
     assert "wait for the open transaction of producer" in transactions[0]
+    assert ", transactional id holder, since " in transactions[0]
+    assert "no coordinator" not in transactions[0]
     assert "(offset 1)" in transactions[0]
     assert transactions[1].startswith("committed")
     assert transactions[3].startswith("aborted")

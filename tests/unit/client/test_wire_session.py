@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from flowstone.client.errors import BadAnswer, ClientError
-from flowstone.client.wire_session import API_VERSIONS_VERSION, RESPONSE_BYTES_MAX, WireSession, decode, frame_size
+from flowstone.client.wire_session import (
+    API_VERSIONS_KEY,
+    API_VERSIONS_VERSION,
+    RESPONSE_BYTES_MAX,
+    WireSession,
+    decode,
+    frame_size,
+)
 from flowstone.errors import ErrorCode, ProtocolError
 from flowstone.wire.apis import APIS
 from flowstone.wire.codec import response_encoder
@@ -79,14 +86,22 @@ def test_a_response_of_absurd_size_is_refused(size_bytes: int) -> None:
 
 
 def test_versions_are_asked_for_in_the_oldest_version_once_the_newest_is_refused() -> None:
-    asking = session()
+    asking = WireSession("broker:9092", "client", lambda _: (0, 4), "")
     assert asking.encode(asking.versions_request())[0].version == API_VERSIONS_VERSION
     asking.ask_oldest_versions()
     assert asking.encode(asking.versions_request())[0].version == 0
 
 
+def test_versions_that_are_asked_for_again_are_asked_for_in_the_newest_version_of_both() -> None:
+    asking = session()
+    newest = API_VERSIONS_VERSION + 1
+    served = ApiVersionsResponseApiVersion(api_key=API_VERSIONS_KEY, min_version=0, max_version=newest)
+    asking.agree(ApiVersionsResponse(api_keys=[served]))
+    assert asking.encode(asking.versions_request())[0].version == newest
+
+
 def test_a_broker_that_does_not_tell_its_versions_is_refused() -> None:
-    with pytest.raises(BadAnswer, match="does not say what it speaks: error 29"):
+    with pytest.raises(BadAnswer, match="does not list its versions: error 29"):
         session().agree(ApiVersionsResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 
 

@@ -7,7 +7,7 @@ import pytest
 from flowstone.coordinator.replay_reports import REPEAT_S, ReplayReports
 from flowstone.ports.clock import SimulatedClock
 
-CAUSE = "the broker has lost touch with its cluster"
+CAUSE = "the broker cannot reach its cluster, and its lease has expired"
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def slots_of(*partition_counts: int, keyless_bytes_max: int = 100, start: int = 
 
 def spread(form: ModuleType, rows: Rows, slots: Slots) -> list[list[int]]:
     """The rows of each slot."""
-    order, ends = form.spread_rows(rows, slots)
+    order, ends, _ = form.spread_rows(rows, slots)
     starts = [0, *ends[:-1]]
     return [list(order[start:end]) for start, end in zip(starts, ends, strict=True)]
 
@@ -292,7 +292,7 @@ def everything(form: ModuleType, rows: Rows, capacity_bytes: int) -> list[Any]:
     seen: list[Any] = []
     slots = slots_of(4, 3, start=1)
     try:
-        order, ends = spread_of_rows = form.spread_rows(rows, slots)
+        order, ends, _ = spread_of_rows = form.spread_rows(rows, slots)
         seen += [list(order), list(ends), list(slots.keyless_partitions), list(slots.keyless_bytes)]
         builder = form.RecordBuilder(rows, spread_of_rows, NOW_MS)
         first = 0

@@ -10,7 +10,7 @@ from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.cached_reads import wait_for
 from flowstone.wire.record_batch import parse_header
 from tests.support.branched_logs import BRANCH, BRANCH_ID, Directory, append, scenario
-from tests.support.transactional_log import TransactionWriter, read_batch, visible_batches
+from tests.support.transactional_log import TransactionWriter, read_batch, visible_batches, wrong_indexes
 
 
 @pytest.fixture
@@ -27,6 +27,7 @@ def written(log: PartitionLog, seed: int, steps: int) -> TransactionWriter:
 
 def visible(log: PartitionLog, end: int) -> list[int]:
     assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset, "no transaction is open"
+    assert wrong_indexes(log) == []
     aborted = wait_for(lambda: log.aborted_transactions(0, log.log_end_offset))
     return [offset for offset in visible_batches(log, aborted, 0, log.log_end_offset) if offset < end]
 

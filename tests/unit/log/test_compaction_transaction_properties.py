@@ -13,7 +13,7 @@ from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.cached_reads import wait_for
 from flowstone.wire.record_batch import decode_records, parse_header
 from tests.support.compacted_log import CompactionRun, CutFiles, PowerCut
-from tests.support.transactional_log import TransactionWriter, read_batch, visible_batches
+from tests.support.transactional_log import TransactionWriter, read_batch, visible_batches, wrong_indexes
 
 ROUNDS = 5
 WRITES = 25
@@ -55,12 +55,14 @@ def test_compaction_changes_nothing_that_a_read_committed_reader_ends_up_with(wo
         compact(world)
         world.clock.advance(writer.rng.choice([0, 2]))
         assert last_values(world.log) == before
+        assert wrong_indexes(world.log) == []
         if number % 2:
             world.files.lose_power()
             for name in world.names(".snapshot"):
                 world.files.remove(f"{world.path}/{name}")
         world.reopen()
         assert last_values(world.log) == before
+        assert wrong_indexes(world.log) == []
         assert world.log.last_stable_offset(world.log.log_end_offset) == stable
         assert {each: world.log.producers.get(each).epoch for each in epochs} == epochs
         writer.log = world.log

@@ -28,6 +28,7 @@ from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record, build_batch, encode_header, parse_header
 from tests.support.broken_disks import BrokenDisks
+from tests.support.transactional_log import TransactionWriter
 
 NAME = TopicPartition("orders", 0)
 TOPIC_ID = b"1" * 16
@@ -130,6 +131,40 @@ async def test_a_file_that_was_cut_short_is_found(broker: Broker) -> None:
     broker.files.open(segment.log.path).truncate(segment.size_bytes - 1)
     await broker.scrubber.scrub_all()
     assert "bytes and should have" in broker.scrubber.damaged[0].reason
+
+
+async def begin_transactions(broker: Broker) -> str:
+    """Write aborted transactions, and return the path of an index that has some of them."""
+    writer = TransactionWriter(broker.log, 1)
+    for _ in range(20):
+        writer.write(1, is_transactional=True)
+        writer.end(1, is_commit=False)
+    await broker.fill(1)
+    segment = next(each for each in broker.log.segments if each.transactions.size_bytes)
+    assert not segment.transactions.is_active
+    await broker.scrubber.scrub_all()
+    assert not broker.scrubber.damaged
+    broker.clock.advance(7 * DAY_S)
+    return segment.transactions.handle.path
+
+
+@scenario
+async def test_a_wrong_transaction_index_is_found(broker: Broker) -> None:
+    path = await begin_transactions(broker)
+    file = broker.files.open(path)
+    file.write(9, [bytes([file.read(9, 1)[0] ^ 1])])
+    await broker.scrubber.scrub_all()
+    (damaged,) = broker.scrubber.damaged
+    assert f"its transaction index {path} does not match the log" in damaged.reason
+
+
+@scenario
+async def test_a_missing_transaction_index_is_found(broker: Broker) -> None:
+    path = await begin_transactions(broker)
+    broker.files.remove(path)
+    await broker.scrubber.scrub_all()
+    (damaged,) = broker.scrubber.damaged
+    assert f"its transaction index {path} is missing" in damaged.reason
 
 
 @scenario

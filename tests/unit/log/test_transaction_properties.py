@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flowstone.log.segments.cached_reads import wait_for
-from tests.support.transactional_log import PRODUCERS, TransactionWriter, visible_batches
+from tests.support.transactional_log import PRODUCERS, TransactionWriter, visible_batches, wrong_indexes
 
 STEPS = 60
 SEEDS = 40
@@ -112,6 +112,7 @@ class History:
             assert log.last_stable_offset(end) == model.stable_offset(end, log.log_start_offset)
         else:  # transactions whose records are all deleted may or may not be known
             assert log.last_stable_offset(end) >= model.stable_offset(end, log.log_start_offset)
+        assert wrong_indexes(log) == []
         stable = log.last_stable_offset(end)
         if stable <= log.log_start_offset:
             return

@@ -143,8 +143,8 @@ def test_a_full_disk_is_logged_once_and_ends_by_itself(durable: Partition, caplo
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert durable.append(a_batch(), 1).base_offset == 1
     assert [record.message.split(": ")[0] for record in caplog.records] == [
-        "partition t-0 takes no records for now",
-        "partition t-0 takes records again",
+        "partition t-0 accepts no records for now",
+        "partition t-0 accepts records again",
     ]
 
 

@@ -66,7 +66,9 @@ def test_a_partition_that_its_topic_does_not_have_is_refused():
 
 @pytest.mark.parametrize("name", ["elsewhere", None])
 def test_a_topic_that_was_not_named_is_refused(name):
-    with pytest.raises(OptionError, match=f"topic: a row is for {name!r}, which exactly_once was not told of"):
+    with pytest.raises(
+        OptionError, match=f"topic: a row is for {name!r}, which is not among the topics given to exactly_once"
+    ):
         slot_function({"a": 2})(column([name], pa.string()), pa.nulls(1, pa.binary()), pa.nulls(1, pa.int32()))
 
 

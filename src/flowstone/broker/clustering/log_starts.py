@@ -68,7 +68,7 @@ class LogStarts:
 
 
 class LogStartWait(Promise[ErrorCode]):
-    """The wait for one partition's log starts; ends, too, when this broker no longer leads the partition."""
+    """A wait until all followers have moved one partition's log start, or this broker leads the partition no longer."""
 
     __slots__ = ("_leader_epoch", "_offset", "_services", "partition")
 

@@ -178,6 +178,10 @@ class CoordinatorHost(Generic[Machine]):
             shard = self._shards.get(place.partition)
         return shard
 
+    def machines(self) -> list[Machine]:
+        """Return the state machines of all loaded shards, to be read only."""
+        return [shard.machine for shard in self._shards.values() if shard.machine is not None]
+
     # Following the metadata
 
     def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:

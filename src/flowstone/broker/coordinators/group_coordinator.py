@@ -7,7 +7,6 @@ state machine handles requests.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -15,11 +14,12 @@ from uuid import uuid4
 
 from flowstone.broker.coordinators.coordinator_host import CoordinatorHost, HostServices
 from flowstone.broker.coordinators.internal_topics import offsets_topic
+from flowstone.broker.coordinators.refusal_log import RefusalLog
 from flowstone.broker.loop.workers import Workers
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.cluster.image.records import MetadataRecord, TopicRecord
 from flowstone.cluster.metadata import Metadata
-from flowstone.config import MIB, MINUTE_MS, BrokerConfig
+from flowstone.config import MINUTE_MS, BrokerConfig
 from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.groups import record_format as group_records
 from flowstone.coordinator.groups.config import GroupConfig
@@ -37,13 +37,10 @@ from flowstone.wire.end_markers import EndMarker
 # A member's id begins with its client's, and must fit where ids are stored and sent, which takes 32 KiB.
 MEMBER_NAME_LENGTH_MAX = 1024
 
-# A refused group may try again and again; the log tells of it this often.
-REFUSAL_LOG_INTERVAL_S = 60.0
 
 # Why a marker is refused for good. Everything else passes: the shard is loaded again, here or elsewhere.
 _MARKER_ERRORS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
-logger = logging.getLogger(__name__)
 
 GroupCall = Callable[[GroupShard, int, Token], Effects[Any]]
 
@@ -57,11 +54,15 @@ class GroupCoordinator:
         partitions: Partitions,
         workers: Workers,
     ) -> None:
-        self._clock = clock
         self._waiting: set[Token] = set()
         self._waiting_max = config.max_parked_requests
-        self.memory = MemoryBudget(config.group_memory_max_bytes, self._memory_refused)
-        self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
+        refusals = RefusalLog(
+            "a group's member, assignment or offset was refused: all groups",
+            "group.memory.max.bytes",
+            "delete groups that nobody needs",
+            clock.monotonic,
+        )
+        self.memory = MemoryBudget(config.group_memory_max_bytes, refusals.refused)
         self._closed = False
         group_config, topics = _group_config(config), _Topics(metadata)
         self._host = CoordinatorHost(
@@ -92,18 +93,6 @@ class GroupCoordinator:
     async def create_topic(self) -> None:
         """Create `__consumer_offsets` unless it exists. Raises ApiError if that fails."""
         await self._host.create_topic()
-
-    def _memory_refused(self) -> None:
-        """Log that a group was refused because all groups together take too much memory, at most once a minute."""
-        now_s = self._clock.monotonic()
-        if now_s - self._refusal_logged_s >= REFUSAL_LOG_INTERVAL_S:
-            self._refusal_logged_s = now_s
-            logger.warning(
-                "a group's member, assignment or offset was refused: all groups take %d MiB of memory and "
-                "group.memory.max.bytes is %d MiB; raise it, or delete groups that nobody needs",
-                self.memory.used_bytes // MIB,
-                self.memory.limit_bytes // MIB,
-            )
 
     def request(self, group_id: str, call: GroupCall, token: Token | None = None, *, may_wait: bool = False) -> Token:
         """Pass a request to the group's shard; return the promise of its response, `token` if given.

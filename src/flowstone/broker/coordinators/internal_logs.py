@@ -29,6 +29,18 @@ class PartitionInternalLog:
     def batch_bytes_max(self) -> int:
         return self._partition.log.config.max_message_bytes
 
+    @property
+    def is_committed(self) -> bool:
+        partition = self._partition
+        local = partition.local
+        return (
+            local.high_watermark.offset >= partition.log.log_end_offset
+            and local.fault is None
+            and local.closed_with is None
+            and partition.is_leader
+            and partition.holds_lease
+        )
+
     def check_producer(self, batch: bytes, transaction_version: int) -> None:
         self._partition.log.producers.check_own(batch, parse_header(batch), transaction_version)
 
@@ -36,9 +48,9 @@ class PartitionInternalLog:
         return self._partition.append(batch, ACKS_ALL, is_own=True).last_offset + 1
 
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back when everything appended so far is committed; fail without the lease, reads included.
+        """Call back when all records appended so far are committed, with an error if this broker has lost its lease.
 
-        Without the lease another broker may already coordinate, with newer commits.
+        Without the lease another broker may already coordinate, with newer commits; so reads wait for this too.
         """
         partition, local = self._partition, self._partition.local
         if local.fault is not None:  # such a partition would never call back, nor would a closed one

@@ -10,7 +10,6 @@ Partition leaders and group coordinators call it too, for producers that write w
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,15 +20,18 @@ from flowstone.broker.coordinators.internal_topics import transactions_topic
 from flowstone.broker.coordinators.local_markers import LocalMarkers
 from flowstone.broker.coordinators.marker_sender import MarkerSender
 from flowstone.broker.coordinators.producer_id_stock import ProducerIdStock
+from flowstone.broker.coordinators.refusal_log import RefusalLog
+from flowstone.broker.coordinators.transaction_search import FoundTransaction, listing_of, search
 from flowstone.broker.coordinators.waiting_additions import WaitingAdditions
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import NO_LEADER
 from flowstone.cluster.image.features import TRANSACTION_VERSION
-from flowstone.config import MIB, BrokerConfig
+from flowstone.config import BrokerConfig
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.runtime import HostedShard, Token
 from flowstone.coordinator.transactions import record_format as transaction_records
 from flowstone.coordinator.transactions.config import TransactionConfig
+from flowstone.coordinator.transactions.counts import OpenTransactions, TransactionCounts
 from flowstone.coordinator.transactions.messages import V2, AddPartitionsRequest
 from flowstone.coordinator.transactions.shard import TransactionShard
 from flowstone.errors import ApiError, ErrorCode
@@ -44,10 +46,7 @@ from flowstone.wire.messages import (
 
 # How long another broker's coordinator may take to add or verify partitions.
 ADD_OR_VERIFY_TIMEOUT_S = 10.0
-# Refused transactional ids may come again and again; the log tells of it this often.
-REFUSAL_LOG_INTERVAL_S = 60.0
 
-logger = logging.getLogger(__name__)
 
 TransactionCall = Callable[[TransactionShard, int, Token], Effects[Any]]
 
@@ -61,12 +60,18 @@ class TransactionCoordinator:
         Markers have connections of their own, because their requests wait for commits.
         """
         config = services.config
-        self._node_id, self._clock, self._metadata = config.node_id, services.clock, services.metadata
+        self._node_id, self._metadata = config.node_id, services.metadata
         self.local_markers = local_markers
-        self.memory = MemoryBudget(config.transaction_memory_max_bytes, self._memory_refused)
-        self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
+        refusals = RefusalLog(
+            "a transactional id or a partition of a transaction was refused: all transactional ids",
+            "transaction.memory.max.bytes",
+            "use fewer transactional ids",
+            services.clock.monotonic,
+        )
+        self.memory = MemoryBudget(config.transaction_memory_max_bytes, refusals.refused)
+        self.counts = TransactionCounts()
         self.producer_ids = ProducerIdStock(services.metadata, services.clock)
-        self._peers, self._marker_peers = make_peers(), make_peers()
+        self._peers, self._marker_peers, self._search_peers = make_peers(), make_peers(), make_peers()
         self._additions = WaitingAdditions(services.clock, self._add_now)
         self._sender = MarkerSender(
             config.node_id,
@@ -82,7 +87,8 @@ class TransactionCoordinator:
             transactions_topic(config),
             transaction_records,
             lambda leader_epoch: TransactionShard(
-                transaction_config, leader_epoch, self.producer_ids.take, self._transaction_version, self.memory
+                *(transaction_config, leader_epoch, self.producer_ids.take, self._transaction_version, self.memory),
+                self.counts,
             ),
             services,
             self._sender.send,
@@ -95,6 +101,7 @@ class TransactionCoordinator:
         self.producer_ids.close()
         self._peers.close()
         self._marker_peers.close()
+        self._search_peers.close()
 
     async def wait_loaded(self, timeout_s: float) -> None:
         """Return when each shard hosted now has been loaded or has failed to load, or after `timeout_s`."""
@@ -126,7 +133,34 @@ class TransactionCoordinator:
         """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
 
+    def open_transactions(self) -> list[OpenTransactions]:
+        """Return what each loaded shard has open."""
+        return [machine.open_transactions() for machine in self._host.machines()]
+
+    async def find_by_producer(self, producer_id: int) -> FoundTransaction | None:
+        """Return the transactional id that has the producer id, or None if no coordinator of the cluster knows one.
+
+        Raises ApiError if a coordinator could not be asked.
+        """
+        asked = listing_of(producer_id)
+        tokens = self.request_all(lambda shard, now_ms, token: shard.list_transactions(now_ms, token, asked))
+        others = [each for each, broker in self._metadata.image.brokers.items() if not broker.is_fenced]
+        others = [each for each in others if each != self._node_id]
+        return await search(tokens, self._search_peers, others, producer_id)
+
     # For partition leaders and group coordinators
+
+    def is_verified(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Return whether the partition is known here, for certain, to be in the producer's ongoing transaction.
+
+        If not, `add_or_verify` tells: the state may be on another broker, or not committed yet.
+        """
+        shard = self._host.shard_of(transactional_id)
+        return shard is not None and bool(
+            shard.look(lambda machine: machine.has_partition(transactional_id, producer_id, producer_epoch, partition))
+        )
 
     async def add_or_verify(
         self,
@@ -205,18 +239,6 @@ class TransactionCoordinator:
 
     def _is_hosted(self, shard: HostedShard[TransactionShard], transactional_id: str) -> bool:
         return self._host.shard_of(transactional_id) is shard
-
-    def _memory_refused(self) -> None:
-        """Log that a transaction was refused because all together take too much memory, at most once a minute."""
-        now_s = self._clock.monotonic()
-        if now_s - self._refusal_logged_s >= REFUSAL_LOG_INTERVAL_S:
-            self._refusal_logged_s = now_s
-            logger.warning(
-                "a transactional id or a partition of a transaction was refused: all transactional ids take %d MiB of "
-                "memory and transaction.memory.max.bytes is %d MiB; raise it, or use fewer transactional ids",
-                self.memory.used_bytes // MIB,
-                self.memory.limit_bytes // MIB,
-            )
 
 
 def _transaction_of(asked: AddPartitionsRequest, *, verify_only: bool) -> AddPartitionsToTxnRequestTransaction:

@@ -276,7 +276,7 @@ class Dispatcher:
     def _encode_later(
         self, route: Route, context: RequestContext, request: Message, started: float, outcome: Outcome
     ) -> list[Chunk]:
-        error = outcome.exception()
+        error = outcome.error if isinstance(outcome, Promise) else outcome.exception()
         if error is None:
             response = outcome.result()
             return [] if response is None else self._encode(route, context, started, response)

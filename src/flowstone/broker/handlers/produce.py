@@ -97,7 +97,13 @@ class _Produce:
         # Not the request: its records are views of a buffer that others use once this is parked.
         self._services, self._acks, self._timeout_ms = services, request.acks, request.timeout_ms
         self._version, self._session = context.api_version, context.session
-        self._refusal = _why_refused(services, request)
+        self._refusal: ApiError | None = None  # what speaks against the request as a whole; each partition is told
+        if request.acks not in _VALID_ACKS:
+            told = f"acks is 0, 1 or -1, not {request.acks}"
+            self._refusal = ApiError(ErrorCode.INVALID_REQUIRED_ACKS, told)
+        elif request.acks == ACKS_ALL and services.waiting.is_full:
+            told = "too many requests are waiting; try again"
+            self._refusal = ApiError(ErrorCode.REQUEST_TIMED_OUT, told)
         self._transaction: ProducedTransaction | None = None
         if request.transactional_id is not None:
             self._transaction = ProducedTransaction(
@@ -326,12 +332,3 @@ class _Produce:
                 ProduceResponseRecordError(batch_index=index, batch_index_error_message=message)
                 for index, message in error.bad_records
             ]
-
-
-def _why_refused(services: Services, request: ProduceRequest) -> ApiError | None:
-    """Return the error that refuses the whole request, in every partition, or None."""
-    if request.acks not in _VALID_ACKS:
-        return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
-    if request.acks == ACKS_ALL and services.waiting.is_full:
-        return ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many requests are waiting; try again")
-    return None

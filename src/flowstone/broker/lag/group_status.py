@@ -25,6 +25,15 @@ class PartitionLag(NamedTuple):
     member_id: str | None = None  # the member that reads the partition
     # The part of the headroom until the record's segment, if it is the active one, will be sealed.
     growing_seconds: float = 0.0
+    last_stable_offset: int | None = None  # where members that read committed records stop; None: not known
+    # The newest offset that was committed in an open transaction, and the producer of that.
+    pending_offset: int | None = None
+    pending_producer_id: int | None = None
+
+    @property
+    def is_held_up(self) -> bool:
+        """Return whether an open transaction hides records from members that read committed records only."""
+        return self.last_stable_offset is not None and self.last_stable_offset < self.high_watermark
 
 
 class GroupMember(NamedTuple):
@@ -114,6 +123,9 @@ def _partition_document(partition: PartitionLag) -> dict[str, Any]:
         "headroom_seconds": partition.headroom_seconds,
         "headroom_low": partition.is_headroom_low,
         "growing_seconds": partition.growing_seconds,
+        "last_stable_offset": partition.last_stable_offset,
+        "pending_offset": partition.pending_offset,
+        "pending_producer_id": partition.pending_producer_id,
         "member": partition.member_id,
     }
 
@@ -153,6 +165,10 @@ def _read_partition(document: dict[str, Any]) -> PartitionLag:
         lag_seconds=document["lag_seconds"],
         headroom_seconds=document["headroom_seconds"],
         is_headroom_low=document["headroom_low"],
-        growing_seconds=document.get("growing_seconds", 0.0),  # missing from brokers of earlier versions
+        # Brokers of earlier versions do not tell the following.
+        growing_seconds=document.get("growing_seconds", 0.0),
+        last_stable_offset=document.get("last_stable_offset"),
+        pending_offset=document.get("pending_offset"),
+        pending_producer_id=document.get("pending_producer_id"),
         member_id=document["member"],
     )

@@ -23,7 +23,6 @@ from flowstone.coordinator.groups.classic.consumer_protocol import (
     subscribed_topics,
 )
 from flowstone.coordinator.groups.messages import (
-    CommittedOffset,
     DescribedGroup,
     DescribedMember,
     FetchOffsetsRequest,
@@ -116,7 +115,7 @@ class GroupSurvey:
         return await self._told(self._ask(group_id))
 
     def _ask(self, group_id: str) -> Sequence[Token]:
-        asked = FetchOffsetsRequest(group_id)
+        asked = FetchOffsetsRequest(group_id, with_pending=True)
         groups = self._services.groups
         return (
             groups.request(group_id, lambda shard, now_ms, token: shard.describe_group(now_ms, token, group_id)),
@@ -146,23 +145,27 @@ class GroupSurvey:
             generation=described.generation,
             topics=tuple(sorted(topics)) if is_consumer else (),
             members=members,
-            partitions=await self._partitions(fetched.offsets, owners),
+            partitions=await self._partitions(fetched, owners),
             rebalance_count=described.rebalance_count,
             rebalance_reason=described.rebalance_reason,
             rebalance_timestamp_ms=described.rebalance_timestamp_ms,
         )
 
     async def _partitions(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], owners: Mapping[TopicPartition, str]
+        self, fetched: FetchOffsetsResponse, owners: Mapping[TopicPartition, str]
     ) -> tuple[PartitionLag, ...]:
-        lags = []
-        for count, topic_partition in enumerate(sorted(offsets.keys() | owners.keys())):
+        lags, offsets = [], fetched.offsets
+        for count, topic_partition in enumerate(sorted(offsets.keys() | owners.keys() | fetched.pending.keys())):
             if count % SLICE_PARTITIONS == 0:
                 await yield_to_loop()
             committed = offsets[topic_partition].offset if topic_partition in offsets else None
             lag = await self.lags.of(topic_partition, committed, owners.get(topic_partition))
-            if lag is not None:
-                lags.append(lag)
+            if lag is None:
+                continue
+            pending = fetched.pending.get(topic_partition)
+            if pending is not None:
+                lag = lag._replace(pending_offset=pending.offset, pending_producer_id=pending.producer_id)
+            lags.append(lag)
         return tuple(lags)
 
     # Every few seconds

@@ -68,6 +68,7 @@ class Lags:
             is_headroom_low=is_low(headroom_seconds, self._warning_s, partition.log.config, rate),
             member_id=owner,
             growing_seconds=growing_seconds,
+            last_stable_offset=partition.last_stable_offset,
         )
 
     def append_rate(self, log: PartitionLog) -> float:

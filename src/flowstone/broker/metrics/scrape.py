@@ -15,11 +15,13 @@ import flowstone
 from flowstone import kernel
 from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.lag.group_survey import GroupSurvey
+from flowstone.broker.lag.late_transactions import LateTransactions
 from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.metrics.exposition import Exposition, label_text
 from flowstone.broker.metrics.group_metrics import write_groups
 from flowstone.broker.metrics.replication_metrics import ReplicationMetrics
 from flowstone.broker.metrics.stable_offset_metrics import write_stable_offsets
+from flowstone.broker.metrics.transaction_metrics import write_transactions
 from flowstone.broker.network.server import Server
 from flowstone.broker.requests.context import Services
 from flowstone.errors import ErrorCode
@@ -32,8 +34,16 @@ OTHER = "_other"
 
 
 class Scrape:
-    def __init__(self, services: Services, server: Server, survey: GroupSurvey, disks: DiskSpace) -> None:
+    def __init__(
+        self,
+        services: Services,
+        server: Server,
+        survey: GroupSurvey,
+        disks: DiskSpace,
+        late_transactions: LateTransactions,
+    ) -> None:
         self._services, self._server, self._survey, self._disks = services, server, survey, disks
+        self._late_transactions = late_transactions
         self._replication = ReplicationMetrics(services)
         self._under_way: asyncio.Task[bytes] | None = None
 
@@ -54,6 +64,9 @@ class Scrape:
         self._write_topics(page)
         await self._write_partitions(page)
         await write_stable_offsets(page, self._services.partitions)
+        write_transactions(
+            page, self._services.transactions, self._late_transactions.count, self._services.clock.time_ms()
+        )
         await self._replication.write(page)
         await write_groups(page, self._survey.latest)
         return page.text()

@@ -6,6 +6,9 @@ the coordinator's answer; the following ones do not. A client of protocol V1 has
 coordinator verifies that; for a client of V2 the coordinator adds it now. The version of the Produce request determines
 the protocol.
 
+If the coordinator is on the same broker and all that it has seen is committed, its state is read at once, and the batch
+does not wait.
+
 Order: all batches of a producer whose transactions are being verified wait in one queue, in the order of their arrival
 over all connections. Other producers do not wait. The queue holds copies of the requests' records. Their bytes are
 limited (`HELD_BYTES_MAX`), and a producer that holds much is refused before one that holds little.
@@ -61,6 +64,11 @@ _TOLD_AS_IT_IS = frozenset(
 
 class AddsPartitions(Protocol):
     """The part of the transaction coordinator that adds and verifies partitions."""
+
+    def is_verified(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Return whether the partition is known at once to be part of the producer's transaction."""
 
     def add_or_verify(
         self,
@@ -195,6 +203,7 @@ class ProducedTransaction:
         # The leader epoch of each partition that was led here when the coordinator was asked.
         self._led: dict[Partition, int] = {}
         self._asked: dict[Partition, _Asked] = {}
+        self._verified: Partition | None = None  # for the append that follows in the same iteration of the loop
 
     @property
     def producer_id(self) -> int | None:
@@ -217,12 +226,20 @@ class ProducedTransaction:
     def is_due(self, partition: Partition, records: Bytes) -> bool:
         """Return whether the batch must wait: for the coordinator, or for earlier batches of its producer.
 
-        Raises ApiError if the bytes are not a batch.
+        If not, it must be appended at once, before anything else runs. Raises ApiError if the bytes are not a batch.
         """
         if self._has_turn or not is_transactional(records):
             return False
         header = parse_header(records)
-        return self._verification.is_busy(header.producer_id) or not _needs_no_coordinator(partition, header)
+        if self._verification.is_busy(header.producer_id):
+            return True
+        if _needs_no_coordinator(partition, header):
+            return False
+        is_verified = not self._is_implicit and self._coordinator.is_verified(
+            self._transactional_id, header.producer_id, header.producer_epoch, partition.topic_partition
+        )
+        self._verified = partition if is_verified else None
+        return not is_verified
 
     def version_for(self, partition: Partition, records: Bytes) -> int:
         """Return the transaction version with which to append the batch now. Raises ApiError if it must not be
@@ -230,6 +247,9 @@ class ProducedTransaction:
         """
         if not is_transactional(records):
             return UNVERIFIED
+        verified, self._verified = self._verified, None
+        if verified is partition:
+            return self._transaction_version
         if _needs_no_coordinator(partition, parse_header(records)):
             return self._transaction_version
         if self._led.get(partition) != partition.leader_epoch:

@@ -87,7 +87,7 @@ class Explaining:
             )
             is_aborted = header.producer_id in {each.producer_id for each in aborted}
         elif stable_offset <= offset < partition.high_watermark.offset:
-            held_by = await self._open_transaction(partition)
+            held_by = await self._open_transaction(partition, stable_offset)
         return {
             "is_visible": offset < stable_offset and not is_aborted and not header.is_control,
             "is_aborted": is_aborted,
@@ -95,20 +95,36 @@ class Explaining:
             "held_by": held_by,
         }
 
-    async def _open_transaction(self, partition: Partition) -> Document | None:
+    async def _open_transaction(self, partition: Partition, stable_offset: int) -> Document | None:
         """Return the earliest open transaction, or None if only the commit of a marker is awaited."""
         log = partition.log
         oldest = next(iter(log.producers.open_transactions()), None)
         if oldest is None:
             return None
         first_offset = max(oldest.first_offset, log.log_start_offset)
+        if first_offset > stable_offset:
+            return None  # an earlier one is decided, and its marker is not committed yet
         _, _, header = await read_when_cached(self._services.workers, partition, partial(_locate, log, first_offset))
         return {
             "producer_id": oldest.producer_id,
             "producer_epoch": oldest.epoch,
             "first_offset": oldest.first_offset,
             "since_ms": header.base_timestamp,
+            **await self._transactional_id(oldest.producer_id),
         }
+
+    async def _transactional_id(self, producer_id: int) -> Document:
+        """Return the producer's transactional id and whether a coordinator will end its transaction; nulls if unknown.
+
+        A transaction that is open in a partition, and not at its coordinator, hangs.
+        """
+        try:
+            found = await self._services.transactions.find_by_producer(producer_id)
+        except ApiError:  # not all coordinators can be asked
+            return {"transactional_id": None, "is_hanging": None}
+        if found is None:
+            return {"transactional_id": None, "is_hanging": True}
+        return {"transactional_id": found.transactional_id, "is_hanging": not found.is_open}
 
     async def _groups(self, where: TopicPartition, offset: int) -> list[Document]:
         tokens = self._services.groups.request_all(lambda shard, now_ms, token: shard.offsets_in(now_ms, token, where))

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    verbose: Annotated[bool, typer.Option("--verbose", help="List the partitions that are not well.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="List the partitions that have problems.")] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 
 from flowstone.cli.cluster.elect import run_election
-from flowstone.cli.cluster.moves import move, throttle, unthrottle, watch
+from flowstone.cli.cluster.moves import Throttle, move, throttle, unthrottle, watch
 from flowstone.cli.cluster.plans import plan_empty, plan_leaders_off
 from flowstone.cli.cluster.state import ClusterReader, ClusterState
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.common.errors import CommandError
 from flowstone.cli.common.json_output import JsonOutput, print_document
-from flowstone.cli.common.numbers import BROKER_MAX, THROTTLE_MAX
+from flowstone.cli.common.numbers import BROKER_MAX
 from flowstone.cli.common.text import counted
 from flowstone.cluster.decisions.elections import ElectionType
 
@@ -27,16 +27,7 @@ def drain(
     replicas: Annotated[
         bool, typer.Option("--replicas", help="Move its replicas to other brokers too, and wait for that.")
     ] = False,
-    throttle_bytes: Annotated[
-        int | None,
-        typer.Option(
-            "--throttle",
-            metavar="BYTES/S",
-            min=1,
-            max=THROTTLE_MAX,
-            help="How fast each broker may send and take what moves.",
-        ),
-    ] = None,
+    throttle_bytes: Throttle = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -57,13 +48,13 @@ def drain(
         print(f"broker {broker} leads {counted(led, 'partition')} and has {counted(held, 'replica')}")
     if replicas and held:
         raise CommandError(
-            f"broker {broker} still has {counted(held, 'replica')}: it got them, or moves were cancelled, meanwhile. "
-            f"Run `flowstone cluster drain {broker} --replicas` again"
+            f"broker {broker} still has {counted(held, 'replica')}: it was given some, or moves were cancelled, "
+            f"meanwhile. Run `flowstone cluster drain {broker} --replicas` again"
         )
     if led:
         raise CommandError(
-            f"broker {broker} still leads {counted(led, 'partition')} that nobody else could: see "
-            "`flowstone cluster status --verbose`; --replicas moves what has no other replica"
+            f"broker {broker} still leads {counted(led, 'partition')} without another in-sync replica: see "
+            "`flowstone cluster status --verbose`; --replicas moves them to other brokers"
         )
 
 

@@ -22,9 +22,9 @@ from flowstone.wire.messages import ElectLeadersRequest, ElectLeadersRequestTopi
 
 
 def elect(
-    topic: Annotated[list[str] | None, typer.Option(help="Of this topic only; may be given again.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; repeatable.")] = None,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="Where no in-sync replica is left, let any other lead: records are lost.")
+        bool, typer.Option("--unclean", help="If no in-sync replica is alive, elect any other: records may be lost.")
     ] = False,
     yes: Yes = False,
     json_output: JsonOutput = False,

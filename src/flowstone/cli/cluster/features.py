@@ -24,8 +24,8 @@ from flowstone.wire.messages import (
 COLUMNS = ("feature", "level", "supported")
 LEVEL_MAX = 2**15 - 1
 
-Levels = Annotated[list[str], typer.Argument(metavar="FEATURE=LEVEL", help="The new level; may be given again.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Ask whether the change is permitted, and do not make it.")]
+Levels = Annotated[list[str], typer.Argument(metavar="FEATURE=LEVEL", help="The new level; repeatable.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether the change is permitted, without making it.")]
 
 
 def make_group() -> typer.Typer:
@@ -71,7 +71,7 @@ def upgrade(
 def downgrade(
     levels: Levels,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Even if the cluster loses what only the higher level can hold.")
+        bool, typer.Option("--unsafe", help="Even if metadata that only the higher level can hold is lost.")
     ] = False,
     dry_run: DryRun = False,
     json_output: JsonOutput = False,

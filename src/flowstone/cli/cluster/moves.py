@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
+from typing import Annotated
 
+import typer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
 from flowstone.cli.cluster.state import ClusterReader, check
 from flowstone.cli.common.clients import REQUEST_TIMEOUT_S, result_of
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.numbers import THROTTLE_MAX
 from flowstone.cli.common.progress import progress_bar
 from flowstone.cli.common.text import counted
 from flowstone.errors import ErrorCode
@@ -26,6 +29,16 @@ from flowstone.wire.messages import (
 )
 
 WATCH_INTERVAL_S = 0.5
+Throttle = Annotated[
+    int | None,
+    typer.Option(
+        "--throttle",
+        metavar="BYTES/S",
+        min=1,
+        max=THROTTLE_MAX,
+        help="Maximum rate at which each broker sends and receives the records of moving partitions.",
+    ),
+]
 THROTTLES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 
 

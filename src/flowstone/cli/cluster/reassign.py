@@ -8,13 +8,13 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from flowstone.cli.cluster.moves import move, throttle, unthrottle, watch
+from flowstone.cli.cluster.moves import Throttle, move, throttle, unthrottle, watch
 from flowstone.cli.cluster.plans import Plan, changes, plan_document, plan_spread, read_plan
 from flowstone.cli.cluster.state import ClusterReader, ClusterState
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.common.errors import CommandError
 from flowstone.cli.common.json_output import JsonOutput, print_document
-from flowstone.cli.common.numbers import BROKER_MAX, REPLICATION_FACTOR_MAX, THROTTLE_MAX, parse_whole
+from flowstone.cli.common.numbers import BROKER_MAX, REPLICATION_FACTOR_MAX, parse_whole
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.types import TopicPartition
 
@@ -32,10 +32,8 @@ class Choice(NamedTuple):
 
 
 def reassign(
-    topic: Annotated[
-        list[str] | None, typer.Option(help="Which topic; may be given again (default: all of them).")
-    ] = None,
-    partition: Annotated[list[int] | None, typer.Option(help="Which partition of it; may be given again.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="A topic to move; repeatable (default: all topics).")] = None,
+    partition: Annotated[list[int] | None, typer.Option(help="A partition of the topic; repeatable.")] = None,
     brokers: Annotated[
         str | None, typer.Option(metavar="1,2,4", help="Spread the partitions over these brokers.")
     ] = None,
@@ -49,25 +47,19 @@ def reassign(
         ),
     ] = None,
     file: Annotated[
-        str | None, typer.Option(metavar="PLAN.json", help="Move as this file of kafka-reassign-partitions says.")
+        str | None,
+        typer.Option(metavar="PLAN.json", help="Make the moves in this file, as kafka-reassign-partitions writes it."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan; with --json it is one for --file.")
+        bool, typer.Option("--dry-run", help="Only show the plan; with --json in the format of --file.")
     ] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Take back the moves under way, of these topics or of all.")
+        bool, typer.Option("--cancel", help="Cancel the moves in progress, of these topics or of all.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--watch", help="Wait until all has moved; then take back a throttle.")] = False,
-    throttle_bytes: Annotated[
-        int | None,
-        typer.Option(
-            "--throttle",
-            metavar="BYTES/S",
-            min=1,
-            max=THROTTLE_MAX,
-            help="How fast each broker may send and take what moves.",
-        ),
-    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--watch", help="Wait until all partitions have moved; then remove the throttle.")
+    ] = False,
+    throttle_bytes: Throttle = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

@@ -23,6 +23,7 @@ from flowstone.cli.doctor.checks import (
     check_versions,
 )
 from flowstone.cli.doctor.disk_checks import check_disk
+from flowstone.cli.doctor.transaction_checks import check_transactions
 from flowstone.config import BROKER_SETTINGS
 
 
@@ -52,6 +53,8 @@ def doctor(
         *(finding for each in data.split(",") for finding in check_disk(each)),
         check_broker(bootstrap),
     ]
+    if findings[-1].status is Status.GOOD:
+        findings.append(check_transactions(bootstrap or DEFAULT_BOOTSTRAP))
     good = all(finding.status is not Status.BAD for finding in findings)
     if json_output:
         print_document({"good": good, "checks": [finding._asdict() for finding in findings]})

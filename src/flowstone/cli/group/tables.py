@@ -11,6 +11,7 @@ from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.types import TopicPartition
 
 NOTHING = "-"
+NOTES_MAX = 10  # on transactions, below a table
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
 MEMBER_COLUMNS = ("member", "client", "host", "partitions")
@@ -80,6 +81,7 @@ def description(group: GroupStatus, *, with_times: bool) -> str:
         rows = partition_rows(group, with_times)
         parts += ["", table(partition_columns(with_times), rows, screen_width())]
         parts += headroom_note(group) if with_times else []
+        parts += transaction_notes(group)
     return "\n".join(parts)
 
 
@@ -93,6 +95,25 @@ def headroom_note(group: GroupStatus) -> list[str]:
         f"headroom includes up to {duration(growing_s)} until active segments are sealed (segment.bytes, segment.ms): "
         "retention deletes whole segments, and counts from the newest record in each",
     ]
+
+
+def transaction_notes(group: GroupStatus) -> list[str]:
+    """Return lines about open transactions that hide records from members, or that hold committed offsets."""
+    notes = []
+    for each in group.partitions:
+        where = f"{each.topic}/{each.partition}"
+        if each.is_held_up:
+            notes.append(
+                f"{where}: members that read committed records wait at offset {each.last_stable_offset} for an open "
+                f"transaction: see `flowstone explain {where}@{each.last_stable_offset}`"
+            )
+        if each.pending_offset is not None:
+            notes.append(
+                f"{where}: offset {each.pending_offset} counts once the open transaction of producer "
+                f"{each.pending_producer_id} is committed"
+            )
+    more = [f"and {len(notes) - NOTES_MAX} more notes on transactions"] if len(notes) > NOTES_MAX else []
+    return ["", *notes[:NOTES_MAX], *more] if notes else []
 
 
 def missing_times(problem: str | None) -> str:

@@ -14,29 +14,17 @@ from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.numbers import PARTITION_MAX
 from flowstone.cli.common.progress import progress_bar
 from flowstone.cli.common.text import counted
+from flowstone.cli.log_files.dump import dump
 from flowstone.cli.log_files.forget import forget
 from flowstone.cli.log_files.output_forms import (
-    batch_document,
-    batch_line,
-    damage_document,
-    record_document,
-    record_line,
     report_document,
     report_lines,
-    stretch,
 )
-from flowstone.cli.log_files.repair import move_log_start, repair_segment
-from flowstone.cli.log_files.survey import Damage, Preallocation, open_for_reading, segment_paths, walk
+from flowstone.cli.log_files.repair import invalidate_transaction_index, move_log_start, repair_segment
 from flowstone.cli.log_files.verification import DataDirectory, PartitionReport
-from flowstone.errors import ApiError
 from flowstone.log.lifecycle.directory_identity import LOCK_FILE
-from flowstone.log.segments.batch_scan import ScannedBatch
-from flowstone.log.segments.file_names import offset_in_name, offset_name
-from flowstone.log.segments.segment import LOG_SUFFIX
-from flowstone.ports.files import File
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
-from flowstone.wire.record_batch import decode_records
 
 DirectoryArgument = Annotated[str, typer.Argument(metavar="DATA_DIR", help="The broker's data directory.")]
 
@@ -48,64 +36,6 @@ def register(app: typer.Typer) -> None:
     group.command("repair")(repair)
     group.command("forget")(forget)
     app.add_typer(group, name="log", no_args_is_help=True)
-
-
-def dump(
-    path: Annotated[str, typer.Argument(metavar="FILE|DIR", help="A .log file, or a partition's directory.")],
-    records: Annotated[bool, typer.Option("--records", help="Print each batch's records too.")] = False,
-    json_output: JsonOutput = False,
-) -> None:
-    """Print the batches of a log file, and any damage. Changes nothing."""
-    damaged = False
-    with system_errors(path):
-        segments = segment_paths(path) if os.path.isdir(path) else [(_base_offset(path), path)]
-        if not segments:
-            raise CommandError(f"{path} holds no log files: name a .log file or a partition's directory")
-        for number, (base_offset, segment_path) in enumerate(segments, 1):
-            if not json_output:
-                print(segment_path)
-            file = open_for_reading(segment_path)
-            for found in walk(file, base_offset):
-                if isinstance(found, Preallocation) and number < len(segments):
-                    found = found.as_damage(segment_path)
-                damaged |= isinstance(found, Damage)
-                _dump_found(file, found, records=records, json_output=json_output)
-    if damaged:
-        raise typer.Exit(EXIT_FAILURE)
-
-
-def _dump_found(file: File, found: ScannedBatch | Damage | Preallocation, *, records: bool, json_output: bool) -> None:
-    if isinstance(found, Damage):
-        if json_output:
-            print_document({"damage": damage_document(found)})
-        else:
-            print(f"  DAMAGED {stretch(found)}: {found.reason}")
-        return
-    if isinstance(found, Preallocation):
-        if json_output:
-            print_document({"room": {"file": file.path, **found._asdict()}})
-        else:
-            print(
-                f"  preallocated space of {found.end_position - found.position} bytes from position {found.position} on"
-            )
-        return
-    if json_output:
-        print_document({"batch": batch_document(file.path, found)})
-    else:
-        print(batch_line(found))
-    if not records:
-        return
-    try:
-        for record in decode_records(file.read(found.position, found.header.size_bytes)):
-            if json_output:
-                print_document({"record": record_document(file.path, record)})
-            else:
-                print(record_line(record))
-    except ApiError as error:  # also if it cannot be decompressed
-        if json_output:
-            print_document({"unreadable": {"file": file.path, "position": found.position, "reason": str(error)}})
-        else:
-            print(f"    its records cannot be read: {error}")
 
 
 def verify(
@@ -142,7 +72,7 @@ def repair(
 
     The damaged batches are lost; every other record stays at its offset. Readers skip the lost offsets. The damaged
     file is kept with the suffix .damaged. If files are missing at the start of the log, the log then starts after them.
-    The broker must be stopped.
+    A wrong transaction index is invalidated, and the broker's next start rebuilds it. The broker must be stopped.
     """
     with system_errors(data_directory), _locked(data_directory):
         directory, topic_partition = DataDirectory(data_directory), TopicPartition(topic, partition)
@@ -156,15 +86,20 @@ def repair(
         if report.missing is not None:
             move_log_start(data_directory, topic_partition, report.missing)
         kept = _repair(report)
+        for path in report.bad_transaction_indexes:
+            invalidate_transaction_index(path)
     if json_output:
         moved = {"log_start_offset": report.missing.next_offset} if report.missing is not None else {}
-        print_document({"repaired": kept, **moved})
+        invalidated = {"invalidated": report.bad_transaction_indexes} if report.bad_transaction_indexes else {}
+        print_document({"repaired": kept, **invalidated, **moved})
         return
     if report.missing is not None:
         print(f"{topic_partition} begins at offset {report.missing.next_offset} from now on")
     for path, kept_path in kept.items():
         print(f"repaired {path}; the damaged file is now {kept_path}")
-    if not kept and report.missing is None:
+    for path in report.bad_transaction_indexes:
+        print(f"invalidated {path}; the broker's next start rebuilds it")
+    if not kept and report.missing is None and not report.bad_transaction_indexes:
         print("nothing to repair" + ("; the broker rebuilds bad indexes by itself" if report.bad_indexes else ""))
 
 
@@ -194,10 +129,3 @@ def _locked(data_directory: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _base_offset(path: str) -> int:
-    base_offset = offset_in_name(os.path.basename(path), LOG_SUFFIX)
-    if base_offset is None:
-        raise CommandError(f"{path} is not named like a log file, such as {offset_name(0, LOG_SUFFIX)}")
-    return base_offset

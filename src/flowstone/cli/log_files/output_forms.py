@@ -78,7 +78,7 @@ def batch_line(batch: ScannedBatch) -> str:
         f"{header.size_bytes} bytes",
         counted(header.record_count, "record"),
         f"codec {header.codec.name.lower()}",
-        f"newest {_time(header.max_timestamp)}",
+        f"newest {time_text(header.max_timestamp)}",
         f"epoch {header.partition_leader_epoch}",
     ]
     if header.producer_id != NO_PRODUCER_ID:
@@ -111,7 +111,7 @@ def batch_document(path: str, batch: ScannedBatch) -> dict[str, Any]:
 
 def record_line(record: Record) -> str:
     headers = "".join(f" {name}={_text(value)}" for name, value in record.headers)
-    return f"    {record.offset} {_time(record.timestamp)} {_text(record.key)} {_text(record.value)}{headers}"
+    return f"    {record.offset} {time_text(record.timestamp)} {_text(record.key)} {_text(record.value)}{headers}"
 
 
 def record_document(path: str, record: Record) -> dict[str, Any]:
@@ -130,7 +130,8 @@ def _offsets(first: int, last: int) -> str:
     return f"offset {first}" if first == last else f"offsets {first} to {last}"
 
 
-def _time(timestamp_ms: int) -> str:
+def time_text(timestamp_ms: int) -> str:
+    """Return a time in UTC; in milliseconds if it is beyond the year 9999."""
     if timestamp_ms < 0:
         return "none"
     try:

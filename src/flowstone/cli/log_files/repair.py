@@ -74,6 +74,11 @@ def move_log_start(data_directory: str, topic_partition: TopicPartition, missing
     directory.write_offsets(LOG_START_CHECKPOINT, {**log_starts, topic_partition: missing.next_offset})
 
 
+def invalidate_transaction_index(path: str) -> None:
+    """Replace a transaction index by a single byte, which every start finds malformed. No broker may run meanwhile."""
+    SystemFiles().replace(path, b"\0")
+
+
 def _pieces(source: File, damages: list[Damage]) -> Iterator[bytes]:
     position = 0
     for damage in damages:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -22,9 +23,10 @@ from flowstone.log.lifecycle.directory_identity import META_PROPERTIES, LogDirec
 from flowstone.log.lifecycle.durable_extents import LogExtents
 from flowstone.log.lifecycle.extent_witnesses import Witnesses, find_missing, read_witnesses
 from flowstone.log.lifecycle.stored_offsets import StoredOffsets
-from flowstone.log.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from flowstone.log.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from flowstone.log.segments.torn_writes import has_missing_blocks
+from flowstone.log.segments.transaction_index_check import TransactionIndexCheck
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 
@@ -47,6 +49,7 @@ class PartitionReport:
     end_offset: int = 0
     damages: list[Damage] = field(default_factory=list)
     bad_indexes: list[str] = field(default_factory=list)
+    bad_transaction_indexes: list[str] = field(default_factory=list)  # their paths; no start notices all of these
     unfinished: Damage | None = None
     missing: Missing | None = None
 
@@ -153,6 +156,7 @@ def verify_partition(
         report.damages += segment.damages
         if not segment.damages:
             report.bad_indexes += segment.bad_indexes
+            report.bad_transaction_indexes += segment.bad_transaction_indexes
     return report
 
 
@@ -165,6 +169,7 @@ class _SegmentReport:
     leader_epoch: int = 0
     damages: list[Damage] = field(default_factory=list)
     bad_indexes: list[str] = field(default_factory=list)
+    bad_transaction_indexes: list[str] = field(default_factory=list)
 
     @property
     def ends_damaged(self) -> bool:
@@ -204,7 +209,8 @@ def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, wit
     report = _SegmentReport(path, base_offset)
     stem = path.removesuffix(LOG_SUFFIX)
     indexes = [_Index(stem + INDEX_SUFFIX, OFFSET_ENTRY), _Index(stem + TIME_INDEX_SUFFIX, TIME_ENTRY)]
-    for found in walk(open_for_reading(path), base_offset, opens_batches=True):
+    transactions, file = TransactionIndexCheck(), open_for_reading(path)
+    for found in walk(file, base_offset, opens_batches=True):
         if isinstance(found, Damage):
             report.damages.append(found)
             report.end_offset = found.next_offset or report.end_offset
@@ -219,9 +225,21 @@ def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, wit
         report.leader_epoch = header.partition_leader_epoch
         indexes[0].pass_batch(header.last_offset - base_offset, found.position)
         indexes[1].pass_batch(header.last_offset - base_offset, header.max_timestamp)
+        transactions.add(header, partial(file.read, found.position, header.size_bytes))
     if with_indexes:
         report.bad_indexes = [index.verdict() for index in indexes if not index.is_good]
+        _judge_transaction_index(report, stem + TRANSACTION_INDEX_SUFFIX, transactions, base_offset)
     return report
+
+
+def _judge_transaction_index(report: _SegmentReport, path: str, check: TransactionIndexCheck, base_offset: int) -> None:
+    """Compare a transaction index with the segment; a missing one is good, because the next start makes it again."""
+    if not os.path.exists(path):
+        return
+    reason = check.verdict(_read(path), base_offset, report.end_offset)
+    if reason is not None:
+        report.bad_indexes.append(f"{path}: {reason}; `flowstone log repair` has it rebuilt")
+        report.bad_transaction_indexes.append(path)
 
 
 class _Index:

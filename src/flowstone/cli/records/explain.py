@@ -64,7 +64,8 @@ def _lines(told: dict[str, Any]) -> list[tuple[str, str]]:
         ("producer", _producer(told["producer"])),
         ("safe", _durability(told["durability"])),
     ]
-    if batch["is_transactional"] or told["transaction"]["held_by"] is not None:
+    is_held_up = told["durability"]["is_committed"] and not told["transaction"]["is_visible"]
+    if batch["is_transactional"] or is_held_up:
         lines.append(("transaction", _transaction(told["transaction"], is_control=batch["is_control"])))
     if told["branched_from"] is not None:
         lines.append(("branch", f"from topic {told['branched_from']['topic']}, to which the record was written"))
@@ -103,10 +104,15 @@ def _transaction(told: dict[str, Any], *, is_control: bool) -> str:
         return "committed: read_committed consumers see the record"
     holder = told["held_by"]
     if holder is None:
-        return f"not committed yet: read_committed consumers see up to offset {told['last_stable_offset']}"
+        return (
+            f"read_committed consumers see records below offset {told['last_stable_offset']}, until this record, or "
+            "the end marker of an earlier transaction, is replicated"
+        )
+    name = f", transactional id {holder['transactional_id']}" if holder.get("transactional_id") is not None else ""
+    hangs = "; no coordinator will end it: see `flowstone txn find-hanging`" if holder.get("is_hanging") else ""
     return (
         f"read_committed consumers wait for the open transaction of producer {holder['producer_id']}, epoch "
-        f"{holder['producer_epoch']}, since {_time(holder['since_ms'])} (offset {holder['first_offset']})"
+        f"{holder['producer_epoch']}{name}, since {_time(holder['since_ms'])} (offset {holder['first_offset']}){hangs}"
     )
 
 

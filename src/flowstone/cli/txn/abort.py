@@ -112,7 +112,8 @@ def _check_hanging(candidates: list[Candidate]) -> None:
             raise CommandError(
                 f"the transaction of {each.transactional_id} does not hang: its coordinator, broker "
                 f"{each.described.coordinator}, has it open ({each.described.state}){ends}. --force aborts it in "
-                f"{place_text(each.found.partition)} all the same, and may tear it"
+                f"{place_text(each.found.partition)} nevertheless, although it may still be committed in other "
+                "partitions"
             )
 
 

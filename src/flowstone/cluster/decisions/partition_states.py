@@ -118,7 +118,7 @@ class PartitionChanges:
     def put(
         self, topic: TopicImage, partition: int, wanted: PartitionImage, *, leads_anew: bool = False
     ) -> PartitionImage:
-        """Change the partition's state; its epochs follow from what changes.
+        """Change the partition's state, and raise the epochs that such a change raises; return the new state.
 
         The leader's epoch grows with every other leader, with the same one in another life (`leads_anew`: its log may
         be shorter than it was), and when a replica is dropped: what is still under way from that replica must not count

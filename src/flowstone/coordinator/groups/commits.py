@@ -112,7 +112,8 @@ def fetch(turn: Turn, token: Any, request: FetchOffsetsRequest) -> None:
         )
     for partition in offsets.keys() & pending if pending else ():
         offsets[partition] = _UNSTABLE
-    turn.reply(token, FetchOffsetsResponse(request.group_id, offsets))
+    told = turn.shard.pending.newest_of(request.group_id) if request.with_pending else {}
+    turn.reply(token, FetchOffsetsResponse(request.group_id, offsets, pending=told))
 
 
 def offsets_in(turn: Turn, token: Any, partition: TopicPartition) -> None:

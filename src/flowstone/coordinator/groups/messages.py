@@ -135,6 +135,7 @@ class FetchOffsetsRequest(NamedTuple):
     group_id: str
     partitions: tuple[TopicPartition, ...] | None = None  # null: all of them
     require_stable: bool = False  # tell of offsets of open transactions, with an error
+    with_pending: bool = False  # return what open transactions have committed, for people
 
 
 class CommittedOffset(NamedTuple):
@@ -144,12 +145,20 @@ class CommittedOffset(NamedTuple):
     error_code: ErrorCode = ErrorCode.NONE
 
 
+class PendingOffset(NamedTuple):
+    """The newest offset for a partition that was committed in an open transaction."""
+
+    offset: int
+    producer_id: int
+
+
 class FetchOffsetsResponse(NamedTuple):
     """The committed offsets of a group. An unknown group or partition is no error: its offset is -1."""
 
     group_id: str
     offsets: dict[TopicPartition, CommittedOffset]
     error_code: ErrorCode = ErrorCode.NONE
+    pending: Mapping[TopicPartition, PendingOffset] = MappingProxyType({})
 
 
 class DeleteOffsetsRequest(NamedTuple):

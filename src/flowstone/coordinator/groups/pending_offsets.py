@@ -13,7 +13,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from flowstone.coordinator.groups.config import PENDING_OFFSET_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
+from flowstone.coordinator.groups.messages import PendingOffset
 from flowstone.coordinator.groups.records import GroupRecord, OffsetCommitted, OffsetRemoved
+from flowstone.types import TopicPartition
 
 # A topic and a partition.
 _Place = tuple[str, int]
@@ -46,6 +48,14 @@ class PendingOffsets:
     def of_group(self, group_id: str) -> Mapping[_Place, Mapping[int, _Written]]:
         """Return a group's pending offsets by topic and partition."""
         return self.by_group.get(group_id, _NONE)
+
+    def newest_of(self, group_id: str) -> dict[TopicPartition, PendingOffset]:
+        """Return the pending offset of each partition of a group that was written last."""
+        found = {}
+        for place, writers in self.of_group(group_id).items():
+            producer_id, written = max(writers.items(), key=lambda item: item[1].number)
+            found[TopicPartition(*place)] = PendingOffset(written.record.offset, producer_id)
+        return found
 
     def found_in(self, partitions: Mapping[_Place, object]) -> list[tuple[str, str, int]]:
         """Return the group, topic and partition of every pending offset in these partitions."""

@@ -17,9 +17,10 @@ from flowstone.coordinator.transactions.messages import (
     AddPartitionsResponse,
     VerifyPartitionsResponse,
 )
-from flowstone.coordinator.transactions.records import TransactionState
+from flowstone.coordinator.transactions.records import TransactionState, TransactionStored
 from flowstone.coordinator.transactions.state import Turn
 from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
 
 
 def add_partitions(turn: Turn, token: Any, request: AddPartitionsRequest) -> None:
@@ -60,6 +61,15 @@ def verify_partitions(turn: Turn, token: Any, request: AddPartitionsRequest) -> 
             for each in request.partitions
         }
     turn.reply(token, VerifyPartitionsResponse(codes))
+
+
+def has_partition(stored: TransactionStored, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
+    """Return whether `verify_partitions` would find the partition."""
+    return (
+        stored.state is TransactionState.ONGOING
+        and partition in stored.partitions
+        and stored.check_producer(producer_id, producer_epoch) is ErrorCode.NONE
+    )
 
 
 def _check_producer(turn: Turn, request: AddPartitionsRequest) -> ErrorCode:

@@ -129,6 +129,10 @@ def _decide(turn: Turn, prepared: TransactionStored) -> TransactionStored:
         return complete
     turn.append(prepared)
     turn.send_markers(prepared)
+    if prepared.state.is_commit:
+        turn.shard.counts.committed += 1
+    else:
+        turn.shard.counts.aborted += 1
     return prepared
 
 

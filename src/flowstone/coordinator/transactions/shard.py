@@ -36,6 +36,7 @@ from typing import Any
 from flowstone.coordinator.transactions import additions, administration, endings
 from flowstone.coordinator.transactions.administration import Listings
 from flowstone.coordinator.transactions.config import TransactionConfig
+from flowstone.coordinator.transactions.counts import OpenTransactions, TransactionCounts
 from flowstone.coordinator.transactions.initialization import init_producer_id
 from flowstone.coordinator.transactions.messages import (
     AddPartitionsRequest,
@@ -59,8 +60,9 @@ class TransactionShard:
         next_producer_id: Callable[[], int | None],
         transaction_version: Callable[[], int],
         budget: MemoryBudget,
+        counts: TransactionCounts | None = None,
     ) -> None:
-        """Create an empty shard; `budget` limits the memory of all shards of the broker.
+        """Create an empty shard; `budget` limits the memory, and `counts` counts the ends, of all shards of the broker.
 
         `coordinator_epoch` is the leader epoch of the shard's partition: leaders fence the markers of older epochs.
         `next_producer_id` returns an unused producer id, or None if none is available now. `transaction_version`
@@ -69,6 +71,8 @@ class TransactionShard:
         self._state = ShardState(
             config, coordinator_epoch, next_producer_id, transaction_version, MemoryAccount(budget)
         )
+        if counts is not None:
+            self._state.counts = counts
         self._timeouts = Scan(abort_if_timed_out, config.abort_timed_out_interval_ms)
         self._expiry = Scan(remove_if_expired, config.remove_expired_interval_ms)
         self._listings = Listings()
@@ -90,13 +94,16 @@ class TransactionShard:
     def loaded(self, now_ms: int) -> TransactionEffects:
         """Complete decided transactions after the log was replayed: they may have waited for a coordinator for long."""
         turn = Turn(self._state, now_ms)
-        self._state.loaded_ms = now_ms
         for stored in self._state.transactions.values():
             if stored.state.is_prepared:
                 endings.resume(turn, stored)
         self._timeouts.start(now_ms)
         self._expiry.start(now_ms)
         return turn.effects
+
+    def open_transactions(self) -> OpenTransactions:
+        """Return how many transactions are not complete, and when the oldest of them began."""
+        return self._state.open_transactions()
 
     def init_producer_id(self, now_ms: int, token: Any, request: InitProducerIdRequest) -> TransactionEffects:
         return self._run(init_producer_id, now_ms, token, request)
@@ -106,6 +113,13 @@ class TransactionShard:
 
     def verify_partitions(self, now_ms: int, token: Any, request: AddPartitionsRequest) -> TransactionEffects:
         return self._run(additions.verify_partitions, now_ms, token, request)
+
+    def has_partition(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Return whether the partition is in the ongoing transaction of this producer id and epoch."""
+        stored = self._state.transactions.get(transactional_id)
+        return stored is not None and additions.has_partition(stored, producer_id, producer_epoch, partition)
 
     def end_transaction(self, now_ms: int, token: Any, request: EndTransactionRequest) -> TransactionEffects:
         return self._run(endings.end_transaction, now_ms, token, request)

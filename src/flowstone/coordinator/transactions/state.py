@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from flowstone.coordinator.effects import Effects
@@ -17,10 +18,14 @@ from flowstone.coordinator.transactions.config import (
     TRANSACTIONAL_ID_OVERHEAD_BYTES,
     TransactionConfig,
 )
+from flowstone.coordinator.transactions.counts import OpenTransactions, TransactionCounts
 from flowstone.coordinator.transactions.messages import SendMarkers
 from flowstone.coordinator.transactions.records import TransactionRecord, TransactionState, TransactionStored
 from flowstone.memory_budget import MemoryAccount
 from flowstone.types import TopicPartition
+
+# Decided transactions among which the oldest is searched for.
+OLDEST_SEARCHED_MAX = 1000
 
 TransactionEffects = Effects[TransactionRecord]
 
@@ -40,11 +45,11 @@ class ShardState:
     next_producer_id: Callable[[], int | None]
     transaction_version: Callable[[], int]
     account: MemoryAccount
+    counts: TransactionCounts = field(default_factory=TransactionCounts)
     transactions: dict[str, TransactionStored] = field(default_factory=dict)
     ongoing: dict[str, None] = field(default_factory=dict)  # the ids of those that can time out, oldest first
     markings: dict[str, Marking] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)  # when refused markers are sent again, by transactional id
-    loaded_ms: int = 0  # when the shard was loaded
 
     def store(self, record: TransactionStored) -> None:
         transactional_id = record.transactional_id
@@ -56,6 +61,15 @@ class ShardState:
         if not record.state.is_prepared:
             self._forget_markers(transactional_id)
         self.account.set_size(transactional_id, size_bytes(transactional_id, len(record.partitions)))
+
+    def open_transactions(self) -> OpenTransactions:
+        """Return how many transactions are not complete, and when the oldest of them began.
+
+        Decided transactions are ordered by their decision, so only the first of them count for the oldest.
+        """
+        first = [*islice(self.ongoing, 1), *islice(self.markings, OLDEST_SEARCHED_MAX)]
+        starts = [self.transactions[each].start_ms for each in first if each in self.transactions]
+        return OpenTransactions(len(self.ongoing), len(self.markings), min(starts, default=None))
 
     def remove(self, transactional_id: str) -> None:
         self.transactions.pop(transactional_id, None)

@@ -69,7 +69,7 @@ class DirectoryLogs:
         self.offline: dict[TopicPartition, OfflineLog] = {}
         self.fault: StorageFault | None = None
         self._files, self._clock, self._config, self._handles = log_directory.files, clock, config, handles
-        self._on_flushed, self._on_fault = on_flushed, on_fault
+        self._on_fault = on_fault
         self._probe: Future[None] | None = None
         self._is_stopped = False
         self.extents = LogExtents(self._files, self.path)
@@ -83,9 +83,10 @@ class DirectoryLogs:
             self.path,
             clock,
             config.num_flush_threads,
-            on_flushed=self._log_flushed,
+            on_flushed=on_flushed,
             on_fault=lambda _log, fault: self.fail(fault),
             on_durable=self.extents.note,
+            on_checkpoint_due=self._checkpoint_due,
         )
         self.housekeeping = Housekeeping(
             steady_clock,
@@ -350,10 +351,9 @@ class DirectoryLogs:
         self.cleaner.stop()
         self.housekeeping.stop()
 
-    def _log_flushed(self, log: PartitionLog) -> None:
-        self._on_flushed(log)
+    def _checkpoint_due(self, log: PartitionLog) -> None:
         if self.fault is None:
-            self.housekeeping.log_flushed(log)
+            self.housekeeping.checkpoint_due(log)
 
     def partition_path(self, topic_partition: TopicPartition) -> str:
         return f"{self.path}/{topic_partition}"

@@ -67,7 +67,9 @@ class LogExtents:
         return {each: found[name] for each in partitions if (name := _name_hash(each)) in found}
 
     def start(self, extents: Mapping[TopicPartition, Extent]) -> None:
-        """Write the file anew, durably, with these extents. Waits for the disk. Raises OSError unless it is full."""
+        """Replace the file by one with these extents, durably. Waits for the disk. Raises OSError, but not for a full
+        disk.
+        """
         self._table = bytearray(b"".join(_encode(*each) for each in extents.items()))
         self._slots = {each: at * ENTRY_BYTES for at, each in enumerate(extents)}
         self._written = dict(extents)

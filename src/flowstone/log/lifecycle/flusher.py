@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flowstone.config import LONG_MAX
+from flowstone.config import LONG_MAX, MIB
 from flowstone.counters import Histogram
 from flowstone.errors import StorageFault
 from flowstone.log.partition.partition_log import PartitionLog
@@ -40,6 +40,8 @@ DESCRIPTOR_TRIES_MAX = 100
 DESCRIPTOR_WAIT_S = 0.1
 GROUP_LOGS_MAX = 16  # the number of files that one thread syncs together
 SYNCFS_LOGS = 64  # the number of waiting logs that share a syncfs
+# Recovery after a crash reads what was flushed since the last checkpoint: about this much at most.
+CHECKPOINT_FLUSHED_BYTES = 256 * MIB
 FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
@@ -80,8 +82,12 @@ class Flusher:
         on_flushed: Callable[[PartitionLog], None],
         on_fault: Callable[[PartitionLog, StorageFault], None],
         on_durable: Callable[[Iterable[PartitionLog]], None] = lambda logs: None,
+        on_checkpoint_due: Callable[[PartitionLog], None] = lambda log: None,
     ) -> None:
-        """Create a flusher on the running event loop. `on_durable` is told of a moved recovery point first."""
+        """Create a flusher on the running event loop.
+
+        `on_durable` is told of a moved recovery point first, and `on_checkpoint_due` last, if it should be stored.
+        """
         self._loop = asyncio.get_running_loop()
         self._files = files
         self._directory = directory
@@ -89,6 +95,7 @@ class Flusher:
         self._on_flushed = on_flushed
         self._on_fault = on_fault
         self._on_durable = on_durable
+        self._on_checkpoint_due = on_checkpoint_due
         self.fault: StorageFault | None = None
         self.flushed_bytes = 0  # since a reader of this counter last reset it
         # from a flush's beginning until the loop is told of its end
@@ -135,9 +142,19 @@ class Flusher:
         while self._due and len(self._jobs) < self._thread_count and self.fault is None and not self._is_stopped:
             if self._is_own_filesystem and len(self._due) >= SYNCFS_LOGS:
                 self._start_in_thread(self._take_due(len(self._due)), is_whole_filesystem=True)
-            else:
-                free_threads = self._thread_count - len(self._jobs)
-                self._start_group(self._take_due(min(-(-len(self._due) // free_threads), GROUP_LOGS_MAX)))
+                continue
+            free_threads = self._thread_count - len(self._jobs)
+            plain: dict[PartitionLog, FlushTask] = {}
+            unsynced: list[File] = []
+            for log, task in self._take_due(min(-(-len(self._due) // free_threads), GROUP_LOGS_MAX)).items():
+                if self._syncs is not None and task.is_one_file:
+                    plain[log] = task
+                    unsynced += task.unsynced
+                else:
+                    self._start_in_thread({log: task}, is_whole_filesystem=False)
+            if plain:
+                assert self._syncs is not None
+                self._syncs.submit(self._new_job(plain), unsynced)
 
     def _take_due(self, count: int) -> dict[PartitionLog, FlushTask]:
         tasks: dict[PartitionLog, FlushTask] = {}
@@ -147,19 +164,6 @@ class Flusher:
             if task is not None:
                 tasks[log] = task
         return tasks
-
-    def _start_group(self, tasks: dict[PartitionLog, FlushTask]) -> None:
-        plain: dict[PartitionLog, FlushTask] = {}
-        unsynced: list[File] = []
-        for log, task in tasks.items():
-            if self._syncs is not None and task.is_one_file:
-                plain[log] = task
-                unsynced += task.unsynced
-            else:
-                self._start_in_thread({log: task}, is_whole_filesystem=False)
-        if plain:
-            assert self._syncs is not None
-            self._syncs.submit(self._new_job(plain), unsynced)
 
     def appended(self, log: PartitionLog, record_count: int) -> None:
         """Request a flush of the log, now or later, if flush.messages and flush.ms say that one is due."""
@@ -269,6 +273,8 @@ class Flusher:
             self._start_due()
         for log in job.tasks:
             self._on_flushed(log)
+            if log.durability.is_checkpoint_due or self.flushed_bytes >= CHECKPOINT_FLUSHED_BYTES:
+                self._on_checkpoint_due(log)
 
     def _fail(self, job: _Job) -> None:
         if self.fault is None:

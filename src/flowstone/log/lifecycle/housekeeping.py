@@ -15,12 +15,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from flowstone.config import MIB, BrokerConfig
+from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.lifecycle.delayed_actions import DelayedActions
 from flowstone.log.lifecycle.directory_identity import LogDirectory, TimeCheckpoint
 from flowstone.log.lifecycle.durable_extents import LogExtents
-from flowstone.log.lifecycle.flusher import Flusher
+from flowstone.log.lifecycle.flusher import CHECKPOINT_FLUSHED_BYTES, Flusher
 from flowstone.log.lifecycle.retention import SegmentFacts, retained_from
 from flowstone.log.lifecycle.steady_clock import SteadyClock
 from flowstone.log.lifecycle.stored_offsets import OfflineLog
@@ -44,8 +44,6 @@ T = TypeVar("T")
 # Checkpoints are written no more often than this, however many logs begin and segments are sealed.
 SOON_INTERVAL_S = 1.0
 SOON_TIMER = "soon"
-# Recovery after a crash reads what was flushed since the last checkpoint: about this much at most.
-CHECKPOINT_FLUSHED_BYTES = 256 * MIB
 
 
 class Housekeeping:
@@ -269,8 +267,8 @@ class Housekeeping:
         self._saved_s = self._clock.monotonic()
         self.in_background(self.checkpoint_writer())
 
-    def log_flushed(self, log: PartitionLog) -> None:
-        """Checkpoint if much was flushed since, or soon if the log is new or a segment was sealed.
+    def checkpoint_due(self, log: PartitionLog) -> None:
+        """Checkpoint if much was flushed since the last time, or soon if the log is new or a segment was sealed.
 
         Then a start knows of the log even if its directory is gone, and need not check the segment.
         """

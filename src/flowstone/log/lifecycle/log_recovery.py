@@ -233,7 +233,7 @@ class _Recovery:
             tp = self._log.topic_partition
             raise StorageFault(
                 f"{tp} is damaged at offset {next_offset}: {file.path} {damage}; good batches follow at {behind}, "
-                f"so that nothing is cut off; {remedy(tp, self._directory.path)}"
+                f"so nothing is cut off; {remedy(tp, self._directory.path)}"
             )
 
     def _copy_if_shared(self, segment: Segment) -> bool:

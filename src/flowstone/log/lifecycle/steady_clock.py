@@ -73,7 +73,9 @@ class SteadyClock:
             self._doubted_since_s = now_s
             self._warn(wall_ms - expected_ms)
         elif self._is_doubt_over(now_s - self._doubted_since_s, now_s):
-            logger.warning("this machine's clock is still %.0f s ahead and is believed now", self.ahead_s)
+            logger.warning(
+                "this machine's clock is still %.0f s ahead; retention by time follows it from now on", self.ahead_s
+            )
             self._renew(wall_ms, now_s)
             return wall_ms
         return expected_ms
@@ -115,8 +117,8 @@ class SteadyClock:
             return
         self._anchor_ms, self._anchor_s, self._doubted_since_s = past_ms, now_s, now_s
         logger.info(
-            "by this machine's clock %s is %.0f minutes old. Retention by time goes on from there, and believes the "
-            "clock in %.0f minutes. Until then the clock can be corrected if it is wrong",
+            "by this machine's clock %s is %.0f minutes old. Retention by time continues from that time, and follows "
+            "the clock again in %.0f minutes. If the clock is wrong, correct it before then",
             what,
             (wall_ms - past_ms) / 60_000,
             HOLD_S / 60,
@@ -127,7 +129,7 @@ class SteadyClock:
 
     def _believed(self, wall_ms: int, now_s: float) -> None:
         if self._doubted_since_s is not None:
-            logger.warning("this machine's clock is right again: retention by time goes on by it")
+            logger.warning("this machine's clock is right again: retention by time follows it")
             self._renew(wall_ms, now_s)
         elif now_s - self._anchor_s >= HOLD_S:
             self._renew(wall_ms, now_s)
@@ -142,8 +144,8 @@ class SteadyClock:
     def _warn(self, ahead_ms: int) -> None:
         logger.warning(
             "this machine's clock jumped ahead by %.0f s compared with its monotonic clock. retention.ms, "
-            "delete.retention.ms and producer.id.expiration.ms go on by the time from before "
-            "the jump for %.0f minutes. If the clock is wrong, correct it within that time (see `timedatectl` or "
+            "delete.retention.ms and producer.id.expiration.ms ignore the jump for "
+            "%.0f minutes. If the clock is wrong, correct it within that time (see `timedatectl` or "
             "`chronyc tracking`), or records are deleted too early; if it is right, nothing needs to be done",
             ahead_ms / 1000,
             HOLD_S / 60,

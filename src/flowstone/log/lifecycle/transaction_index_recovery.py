@@ -1,8 +1,9 @@
 """The transaction indexes of a log that is opened: decides which can be used as they are, and rebuilds the others.
 
 Rules:
-- An index that is malformed, or that is missing after a segment that has one, is derived from the log, with all that
-  follow it: a transaction may span segments.
+- An index that is malformed, or that is missing although another segment has one, is derived from the log, with all
+  that follow it: a transaction may span segments. Segments older than the first transaction have an empty index, unless
+  they are from another program; those are read once.
 - So is that of a segment whose batches were checked after an unclean stop, if it has markers, or if its index has
   entries.
 - If a snapshot of producers knows of transactions, and no segment has an index, all of them are derived. Likewise if a
@@ -57,7 +58,7 @@ class TransactionIndexRecovery:
 
     def _first_unsure(self, markers_in: Mapping[int, bool]) -> int | None:
         """Return the base offset of the first segment whose index must be rebuilt; None if there is none."""
-        is_expected = False
+        is_expected = any(segment.transactions.has_file for segment in self._segments[:-1])
         for segment, end_offset in zip(self._segments, self._ends, strict=True):
             index = segment.transactions
             is_missed = is_expected and not index.has_file and segment.base_offset not in markers_in
@@ -67,7 +68,6 @@ class TransactionIndexRecovery:
                 return segment.base_offset
             if not is_sound(wait_for(index.read), segment.base_offset, end_offset):
                 return segment.base_offset
-            is_expected = index.has_file
         return None
 
     def _take_over(self, derived: DerivedProducers, has_transactions: bool) -> None:

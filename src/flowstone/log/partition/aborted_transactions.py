@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from flowstone.errors import StorageFault
@@ -12,6 +13,7 @@ from flowstone.log.segments.transaction_index import AbortEntry
 
 # The most entries searched on the event loop, in about 5 ms; longer searches run in a worker thread.
 INLINE_ENTRIES_MAX = 20_000
+_FIRST_OFFSET = attrgetter("first_offset")
 FOUND_MAX = 16  # results of long searches that are kept until their readers ask again
 
 
@@ -64,10 +66,9 @@ def end_of_slice(segments: Sequence[Segment], records: LogSlice, end: int) -> in
     if entry is None or entry[1] >= segment.size_bytes:
         return min(end, segments[1].base_offset) if len(segments) > 1 else end
     try:
-        next_offset = segment.header_at(entry[1]).next_offset
+        return min(end, segment.base_offset + entry[0] + 1) if segment.is_right(*entry) else end
     except StorageFault:
         return end
-    return min(end, next_offset) if next_offset == segment.base_offset + entry[0] + 1 else end
 
 
 def _search(
@@ -77,6 +78,8 @@ def _search(
     aborts = list[AbortEntry]()
     seen = 0
     for segment in segments:
+        if not segment.transactions.size_bytes:
+            continue
         is_last = False
         for entry in segment.transactions.entries_from(start):
             seen += 1
@@ -89,7 +92,6 @@ def _search(
                 break
         if is_last:
             break
-    return sorted(
-        (AbortedTransaction(each.producer_id, each.first_offset) for each in aborts),
-        key=lambda each: each.first_offset,
-    )
+    if len(aborts) > 1:
+        aborts.sort(key=_FIRST_OFFSET)
+    return [AbortedTransaction(each.producer_id, each.first_offset) for each in aborts]

@@ -8,9 +8,9 @@ the outcome of a task under way void: its bytes may be those that went.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from flowstone.log.segments.partition_directory import FlushTask, LogPosition
 from flowstone.log.segments.preallocation import preallocate, release_unused, stop_preallocating
@@ -20,24 +20,19 @@ if TYPE_CHECKING:
 
 
 class Durability:
-    __slots__ = ("_closed_at", "_generation", "_is_held", "_owner", "is_checkpoint_due")
+    __slots__ = ("_closed_at", "_generation", "_is_held", "_log", "is_checkpoint_due")
 
     def __init__(self, log: PartitionLog) -> None:
-        self._owner = weakref.ref(log)  # a log that is deleted must be freed without the garbage collector
+        # Callers have the log. A log that is deleted must be freed without the garbage collector.
+        self._log = cast("Callable[[], PartitionLog]", weakref.ref(log))
         self.is_checkpoint_due = False  # the first records or a sealed segment are durable: a checkpoint should say so
         self._generation = 0
         self._is_held = False
         self._closed_at: tuple[LogPosition, int] | None = None  # the end at which a clean close last wrote everything
 
-    @property
-    def _log(self) -> PartitionLog:
-        log = self._owner()
-        assert log is not None, "the caller has the log"
-        return log
-
     def take_dirty(self) -> FlushTask | None:
         """Return the task that makes the whole log durable, or None if it is. `flushed` must be called afterwards."""
-        log = self._log
+        log = self._log()
         end, directory = log.end, log.directory
         if log.flushed_end.offset == end.offset and not directory.has_unsynced:
             return None
@@ -50,7 +45,7 @@ class Durability:
         """Note that a task has run; return how many bytes became durable."""
         if task.generation != self._generation or self._is_held:
             return 0
-        log = self._log
+        log = self._log()
         before, task_end, segments = log.flushed_end, task.end, log.store.segments
         assert before.offset <= task_end.offset <= log.end.offset
         log.flushed_end = task_end
@@ -78,13 +73,13 @@ class Durability:
     def lower(self, end: LogPosition) -> None:
         """Treat everything from `end` on as not durable; the result of a running flush is ignored."""
         self._generation += 1
-        self._log.flushed_end = min(self._log.flushed_end, end)
+        self._log().flushed_end = min(self._log().flushed_end, end)
 
     # A clean close
 
     def prepare_close(self) -> None:
         """Write the files that shorten the next start: the active segment's indexes and a snapshot of producers."""
-        log = self._log
+        log = self._log()
         active, directory = log.store.segments.active, log.directory
         release_unused(active)
         stop_preallocating(active)
@@ -95,8 +90,8 @@ class Durability:
 
     def is_closed(self) -> bool:
         """Return whether the files are those of a clean close, so that a close has nothing to write."""
-        return self._closed_at == (self._log.end, self._generation) and not self._log.directory.has_unsynced
+        return self._closed_at == (self._log().end, self._generation) and not self._log().directory.has_unsynced
 
     def note_as_closed(self) -> None:
         """Note that the files are those of a clean close; until the next change a close has nothing to write."""
-        self._closed_at = self._log.end, self._generation
+        self._closed_at = self._log().end, self._generation

@@ -28,6 +28,8 @@ from flowstone.types import Bytes, TopicPartition
 from flowstone.wire.record_batch import BatchHeader
 
 NO_OFFSET = -1
+# Transaction indexes made by one roll for segments older than the log's first transaction; each takes about 50 us.
+OLDER_INDEXES_AT_ONCE_MAX = 256
 
 # Equivalent to the named tuple's constructor, which takes three times as long: one is made for every batch.
 _new = tuple.__new__
@@ -142,6 +144,8 @@ class SegmentStore:
         end_offset = sealed.next_offset
         segment = self.new_segment(end_offset)
         release_unused(sealed)
+        if has_transactions:
+            self._complete_transaction_indexes()
         sealed.write_indexes(has_transactions=has_transactions)
         self.directory.write_snapshot(end_offset, snapshot)
         file = segment.log.create()
@@ -153,6 +157,15 @@ class SegmentStore:
         sealed.seal()
         self.segments.add(segment)
         self._set_roll_age()
+
+    def _complete_transaction_indexes(self) -> None:
+        """Give sealed segments without a transaction index an empty one. Raises OSError.
+
+        They need not be synced: the next start makes those again that a power failure removes.
+        """
+        lacking = [each for each in [*self.segments][:-1] if not each.transactions.has_file]
+        for segment in lacking[:OLDER_INDEXES_AT_ONCE_MAX]:
+            segment.transactions.create_empty()
 
     def write(
         self, buffers: list[Bytes], base_offset: int, size_bytes: int, last_offset: int, timestamp: int

@@ -63,6 +63,10 @@ class UndecidedTransactions:
         """Return the producer ids and first offsets of the open transactions, by first offset."""
         return [*self._open.items()]
 
+    def oldest(self) -> tuple[int, int] | None:
+        """Return the producer id and first offset of the open transaction that began first, or None if none is open."""
+        return next(iter(self._open.items()), None)
+
     def first_offset_of(self, producer_id: int) -> int | None:
         """Return the first offset of a producer's open transaction, or None if it has none."""
         return self._open.get(producer_id)

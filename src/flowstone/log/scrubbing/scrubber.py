@@ -75,7 +75,7 @@ class LocalChecker:
         self._files = files
 
     async def check(self, segment: SegmentToCheck) -> str | None:
-        return check_segment(self._files.open(segment.path), segment)
+        return check_segment(self._files.open(segment.path), segment, self._files)
 
     async def rest(self) -> None:
         pass
@@ -151,10 +151,14 @@ class Scrubber:
             checked_s = checked.get(segment)
             is_due = checked_s is None or self._clock.monotonic() - checked_s >= self._interval_s
             if is_due and following.base_offset <= log.recovery_point and self._is_there(log, segment):
-                yield (
-                    segment,
-                    SegmentToCheck(segment.log.path, segment.base_offset, following.base_offset, segment.size_bytes),
+                to_check = SegmentToCheck(
+                    segment.log.path,
+                    segment.base_offset,
+                    following.base_offset,
+                    segment.size_bytes,
+                    segment.transactions.has_file,
                 )
+                yield segment, to_check
 
     def _is_there(self, log: PartitionLog, segment: Segment) -> bool:
         """Return False if the topic was deleted, or retention or compaction has removed the segment."""

@@ -41,7 +41,8 @@ class PassingFile(SystemFile):
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     segment, throttle = SegmentToCheck(*request["segment"]), Throttle(request["bytes_per_s"])
     try:
-        return {"damage": check_segment(PassingFile(SystemFiles().open(segment.path), throttle), segment)}
+        files = SystemFiles()
+        return {"damage": check_segment(PassingFile(files.open(segment.path), throttle), segment, files)}
     except OSError as error:
         return {"errno": error.errno or 0, "error": str(error)}
 

@@ -12,6 +12,7 @@ are searched there. What is in a file may be wrong: the segment checks every ent
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
 
 from flowstone.log.segments.file_handles import Handle
@@ -34,6 +35,7 @@ class SegmentIndexes:
         "newest_timestamp",
         "offset_handle",
         "offsets",
+        "own_from",
         "time_handle",
         "times",
     )
@@ -47,6 +49,8 @@ class SegmentIndexes:
         self.times: Index | None = IndexEntries(TIME_ENTRY)
         self.newest_timestamp: int | None = NO_TIMESTAMP  # None: not read from the sealed index yet
         self.newest_offset = base_offset  # the last offset of the batch with the newest timestamp
+        # Entries that lead to this position or beyond were made here, from batches that were appended: they are right.
+        self.own_from = 0
 
     def note(self, position: int, last_offset: int, timestamp: int) -> None:
         """Note that a batch was appended at `position`, and add the index entries that are due."""
@@ -96,6 +100,7 @@ class SegmentIndexes:
     def open_sealed(self, offset_index_bytes: int | None, time_index_bytes: int | None) -> None:
         """Use the existing files of a sealed segment; a size of None means that the file is missing."""
         self.offsets = self.times = None
+        self.own_from = sys.maxsize
         if offset_index_bytes is not None and offset_index_bytes % OFFSET_ENTRY.size == 0:
             self.offsets = SealedIndex(OFFSET_ENTRY, self.offset_handle, offset_index_bytes)
         if time_index_bytes is not None and time_index_bytes % TIME_ENTRY.size == 0:
@@ -104,6 +109,7 @@ class SegmentIndexes:
     def open_active(self, offsets: IndexEntries, times: IndexEntries) -> None:
         """Continue with entries that were read back from their files."""
         self.offsets, self.times = offsets, times
+        self.own_from = offsets.values[-1] + 1 if offsets.values else 0
         if times.keys:
             self.newest_timestamp, self.newest_offset = times.keys[-1], self._base_offset + times.values[-1]
 

@@ -50,21 +50,9 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
 
 class Segment:
     __slots__ = (
-        "_handles",
-        "_last_batch_offset",
-        "_last_batch_position",
-        "base_offset",
-        "created_ms",
-        "directory",
-        "far_searches",
-        "first_timestamp",
-        "indexes",
-        "log",
-        "next_offset",
-        "preallocated_end",
-        "rebuilt",
-        "size_bytes",
-        "transactions",
+        *("_handles", "_last_batch_offset", "_last_batch_position", "base_offset", "created_ms"),
+        *("directory", "far_searches", "first_timestamp", "indexes", "log"),
+        *("next_offset", "preallocated_end", "rebuilt", "size_bytes", "transactions"),
     )
 
     def __init__(
@@ -249,14 +237,25 @@ class Segment:
 
     def _batch_with(self, offset: int, relative_offset: int, position: int) -> tuple[int, int] | None:
         """Return position and size of the batch that an entry names, if it contains the offset."""
+        batch = self._batch_of(relative_offset, position)
+        if batch is None:
+            raise IndexDamaged(self)
+        base_offset, size_bytes = batch
+        return (position, size_bytes) if base_offset <= offset else None
+
+    def is_right(self, relative_offset: int, position: int) -> bool:
+        """Return whether an entry of the offset index names a batch that is there. Raises NotCached."""
+        return position >= self.indexes.own_from or self._batch_of(relative_offset, position) is not None
+
+    def _batch_of(self, relative_offset: int, position: int) -> tuple[int, int] | None:
+        """Return base offset and size of the batch that an entry names, or None if it names none. Raises NotCached."""
         end = self.size_bytes
         data = read_cached(self.log.get(), position, min(_WALK.size, end - position)) if position < end else b""
         base_offset, length, magic, delta = _WALK.unpack(data.ljust(_WALK.size, b"\0"))
         size_bytes = length + LOG_OVERHEAD
         is_batch = magic == MAGIC and delta >= 0 and HEADER_BYTES <= size_bytes <= end - position
-        if not is_batch or base_offset + delta != self.base_offset + relative_offset:
-            raise IndexDamaged(self)
-        return (position, size_bytes) if base_offset <= offset else None
+        is_named = is_batch and base_offset + delta == self.base_offset + relative_offset
+        return (base_offset, size_bytes) if is_named else None
 
     def _walk(self, position: int, offset: int, indexed_offset: int | None) -> tuple[int, int] | None:
         """Walk from a batch to the one that `locate` searches for; the first one's last offset is `indexed_offset`."""

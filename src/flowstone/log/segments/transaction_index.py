@@ -9,11 +9,13 @@ As with the other indexes the entries of an active segment live in memory, where
 space, and are written when the segment is sealed; those of a sealed one are read from its file, through the page cache.
 All of it is derivable from the log.
 
-A log has these files from the first segment with a transaction on, empty ones too: a start misses one that is gone.
+Once a log has had a transaction all its sealed segments have such a file, an empty one too: a start misses one that is
+gone.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from struct import Struct
@@ -75,6 +77,11 @@ def aborts_below(data: Bytes, offset: int) -> bytes:
     return bytes(view[: _first_from(view, offset) * TRANSACTION_ENTRY.size])
 
 
+def _positions(data: Bytes) -> range:
+    """Return where the whole entries begin."""
+    return range(0, len(data) - TRANSACTION_ENTRY.size + 1, TRANSACTION_ENTRY.size)
+
+
 def _first_from(data: Bytes, offset: int) -> int:
     """Return the number of the first entry whose marker lies at or above the offset."""
     size = TRANSACTION_ENTRY.size
@@ -86,12 +93,13 @@ def _marker_offset(data: Bytes, position: int) -> int:
 
 
 class TransactionIndex:
-    __slots__ = ("_entries", "handle", "has_file", "size_bytes")
+    __slots__ = ("_entries", "_markers", "handle", "has_file", "size_bytes")
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
         self.has_file = False
         self._entries: bytes | bytearray | None = b""  # None: they are in the file
+        self._markers: array[int] = array("q")  # the markers' offsets of entries in memory
         self.size_bytes = 0
 
     @property
@@ -107,11 +115,13 @@ class TransactionIndex:
             assert self._entries is not None
             self._entries = bytearray(self._entries)
         self._entries += TRANSACTION_ENTRY.pack(*entry)
+        self._markers.append(entry.marker_offset)
         self.size_bytes = len(self._entries)
 
     def open_active(self, data: bytes, *, has_file: bool) -> None:
         """Set the entries of the active segment, which further entries follow."""
         self._entries, self.size_bytes, self.has_file = data, len(data), has_file
+        self._markers = array("q", [_marker_offset(data, at) for at in _positions(data)])
 
     def write(self, *, even_if_empty: bool) -> None:
         """Write the entries to the file; the caller syncs it. Raises OSError."""
@@ -124,15 +134,22 @@ class TransactionIndex:
             file.truncate(len(self._entries))
         self.has_file = True
 
+    def create_empty(self) -> None:
+        """Make the file of a sealed segment that is older than the log's first transaction. Raises OSError."""
+        assert not self.has_file
+        self.handle.create_own().truncate(0)
+        self.has_file = True
+
     def seal(self) -> None:
         """Note that no append follows: entries are read from the file from now on."""
-        self._entries = None
+        self._entries, self._markers = None, array("q")
 
     # Sealed segments
 
     def open_sealed(self, size_bytes: int | None) -> None:
         """Use the existing file of a sealed segment; a size of None means that the file is missing."""
-        self.has_file, self.size_bytes, self._entries = size_bytes is not None, size_bytes or 0, None
+        self.has_file, self.size_bytes = size_bytes is not None, size_bytes or 0
+        self.seal()
 
     # Active and sealed segments
 
@@ -147,10 +164,12 @@ class TransactionIndex:
         count, size = self.size_bytes // TRANSACTION_ENTRY.size, TRANSACTION_ENTRY.size
         if not count:
             return
-        if self._entries is not None:
-            first = _first_from(self._entries, offset)
-        else:
-            first = bisect_left(range(count), offset, key=lambda at: _marker_offset(self._read(at * size, size), 0))
+        entries = self._entries
+        if entries is not None:
+            for at in range(bisect_left(self._markers, offset), count):
+                yield AbortEntry._make(TRANSACTION_ENTRY.unpack_from(entries, at * size))
+            return
+        first = bisect_left(range(count), offset, key=lambda at: _marker_offset(self._read(at * size, size), 0))
         for at in range(first, count, READ_ENTRIES):
             yield from decode_aborts(self._read(at * size, min(READ_ENTRIES, count - at) * size))
 

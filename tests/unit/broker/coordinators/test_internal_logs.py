@@ -39,9 +39,9 @@ def test_what_is_appended_is_committed_once_it_is_on_disk(log: PartitionInternal
     told: list[ErrorCode] = []
     assert log.append(a_batch(3)) == 3
     log.when_committed(told.append)
-    assert told == []
+    assert (told, log.is_committed) == ([], False)
     flush(partition)
-    assert told == [ErrorCode.NONE]
+    assert (told, log.is_committed) == ([ErrorCode.NONE], True)
 
 
 def test_what_waits_for_a_commit_hears_that_the_disk_failed(log: PartitionInternalLog, partition: Partition) -> None:
@@ -57,7 +57,7 @@ def test_nobody_waits_for_a_partition_that_has_failed(log: PartitionInternalLog,
     log.append(a_batch())
     partition.local.fail(FAULT)
     log.when_committed(told.append)
-    assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert (told, log.is_committed) == ([ErrorCode.KAFKA_STORAGE_ERROR], False)
     with pytest.raises(ApiError):
         log.append(a_batch())
 
@@ -90,9 +90,11 @@ def test_a_coordinator_without_a_lease_answers_not_even_what_was_committed_befor
     world, told = ReplicaWorld(), list[ErrorCode]()
     log = PartitionInternalLog(world.partition, workers)
     log.when_committed(told.append)
+    assert log.is_committed
     world.clock.advance(LEASE_S)
     log.when_committed(told.append)
     assert told == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert not log.is_committed
 
 
 def test_a_coordinator_that_has_its_lease_again_answers_again(workers: Workers) -> None:

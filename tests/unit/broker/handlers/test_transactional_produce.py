@@ -249,6 +249,36 @@ def test_a_coordinator_that_does_not_answer_is_given_up(
     assert coordinator.questions[0].answer.cancelled()
 
 
+# Without asking
+
+
+@pytest.mark.parametrize(("version", "questions"), [(V1_OLD, 0), (V1, 0), (V2, 1)])
+def test_a_partition_that_a_coordinator_here_knows_is_not_asked_about_unless_it_is_added(
+    app: RunningApp,
+    client: Client,
+    topic: TransactionalTopic,
+    coordinator: HeldCoordinator,
+    version: int,
+    questions: int,
+) -> None:
+    coordinator.verified.add(TopicPartition(topic.topic, 0))
+    batches = (0, transactional_batch(b"known", PID)), (1, transactional_batch(b"unknown", PID))
+    assert codes(client.ask(version, request_of(topic.topic, *batches[:1]))) == [ErrorCode.NONE]
+    assert len(coordinator.questions) == questions
+    assert codes(client.ask(version, request_of(topic.topic, *batches[1:]))) == [ErrorCode.NONE]
+    assert len(coordinator.questions) == questions + 1
+
+
+def test_one_batch_of_a_request_is_not_taken_for_another(
+    client: Client, topic: TransactionalTopic, coordinator: HeldCoordinator
+) -> None:
+    coordinator.verified.add(TopicPartition(topic.topic, 0))
+    coordinator.answer = ErrorCode.TRANSACTION_ABORTABLE
+    batches = [(index, transactional_batch(b"v", PID)) for index in range(2)]
+    told = codes(client.ask(V1, request_of(topic.topic, *batches)))
+    assert told == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
+
+
 # While the coordinator is asked
 
 

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from flowstone.broker.topics.branching import BranchRequest, TopicBranches
+from flowstone.broker.topics.offset_explanation import Explaining
+from flowstone.replication.partition import ACKS_ALL
 from flowstone.wire.compression import Codec
+from flowstone.wire.end_markers import end_marker
 from flowstone.wire.record_batch import Record, build_batch
 from tests.support.group_commits import commit
 from tests.support.running_app import RunningApp
-from tests.support.transactional_topic import TransactionalTopic
+from tests.support.transactional_topic import COORDINATOR_EPOCH, TransactionalTopic
 from tests.support.wire_client import Client, batch_of
 
 TOPIC = "orders"
@@ -189,7 +192,13 @@ def test_it_says_which_open_transaction_holds_a_record_back_and_since_when(broke
             "is_visible": False,
             "is_aborted": False,
             "last_stable_offset": 1,
-            "held_by": {"producer_id": ONE, "producer_epoch": 4, "first_offset": 1},
+            "held_by": {
+                "producer_id": ONE,
+                "producer_epoch": 4,
+                "first_offset": 1,
+                "transactional_id": None,  # these tests write past the coordinator
+                "is_hanging": True,
+            },
         }
         assert before_ms <= since_ms <= after_ms
 
@@ -208,3 +217,22 @@ def test_it_says_whether_a_record_was_aborted(broker: RunningApp, client: Client
         (False, False),
         (False, False),
     ]
+
+
+def test_a_transaction_that_is_decided_is_not_said_to_be_held_by_one_that_began_later(
+    broker: RunningApp, client: Client
+) -> None:
+    client.create_topic(TOPIC)
+    topic = TransactionalTopic(broker, TOPIC)
+    topic.write(ONE, b"decided")
+    topic.write(TWO, b"open")
+
+    async def explain_while_the_marker_is_flushed() -> Any:
+        services = broker.app.services
+        partition = services.partitions.get(TOPIC, 0)
+        header = partition.log.segments.active.header_at(0)
+        partition.append(end_marker(ONE, 0, COORDINATOR_EPOCH, True, now_ms()), ACKS_ALL, is_own=True)
+        return await Explaining(services, broker.app.survey)._transaction(partition, header, 0)
+
+    told = broker.run(explain_while_the_marker_is_flushed())
+    assert told == {"is_visible": False, "is_aborted": False, "last_stable_offset": 0, "held_by": None}

@@ -170,7 +170,8 @@ def test_a_broker_that_is_gone_for_good_is_forgotten_once_it_has_no_replicas(run
 def test_feature_levels_are_shown_with_what_is_supported(call: Call) -> None:
     document = json.loads(call("features", "describe", "--json"))
     assert document["features"] == [
-        {"feature": "flowstone.metadata.version", "level": 1, "supported_min": 1, "supported_max": 1}
+        {"feature": "flowstone.metadata.version", "level": 1, "supported_min": 1, "supported_max": 1},
+        {"feature": "transaction.version", "level": 2, "supported_min": 0, "supported_max": 2},
     ]
     assert document["epoch"] >= 0
     assert call("features", "describe").splitlines()[1].split() == ["flowstone.metadata.version", "1", "1", "to", "1"]

@@ -33,6 +33,7 @@ NAMES = [
     "file system",
     "flush",
     "broker",
+    "transactions",
 ]
 
 

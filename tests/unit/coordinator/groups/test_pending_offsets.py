@@ -7,6 +7,7 @@ import pytest
 from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.messages import FetchOffsetsRequest
+from flowstone.coordinator.groups.pending_offsets import PendingOffsets
 from flowstone.coordinator.groups.records import GroupStored, OffsetCommitted, OffsetRemoved
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.memory_budget import MemoryBudget
@@ -102,3 +103,14 @@ def test_what_else_a_transactional_batch_holds_is_applied_at_once(shard: GroupSh
     shard.replay([offset(5)])
     shard.replay([GroupStored("h", "", 1, None, None, 0, ()), OffsetRemoved("g", "t", 0)], FIRST)
     assert committed(shard) == {}
+
+
+def test_the_newest_offset_of_each_partition_is_told_with_its_producer() -> None:
+    pending = PendingOffsets()
+    first, other = OffsetCommitted("g", "t", 0, 5, -1, "", 0), OffsetCommitted("g", "t", 1, 9, -1, "", 0)
+    pending.add(1, [first, other])
+    pending.add(2, [first._replace(offset=7)])
+    assert pending.newest_of("g") == {("t", 0): (7, 2), ("t", 1): (9, 1)}
+    pending.end(2, is_commit=False)
+    assert pending.newest_of("g") == {("t", 0): (5, 1), ("t", 1): (9, 1)}
+    assert pending.newest_of("nobody") == {}

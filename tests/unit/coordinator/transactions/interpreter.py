@@ -65,6 +65,7 @@ class Interpreter:
         self._asked: list[Token] = []
         self._take: Callable[[TransactionEffects], None] = self._succeed
         self._loses_answers = False
+        self._verified: set[TopicPartition] = set()  # of the last `verify`, according to `has_partition`
 
     def run(self, command: str) -> list[str]:
         self.lines = []
@@ -102,7 +103,11 @@ class Interpreter:
 
     def do_verify(self, names: list[str], options: Options) -> None:
         request = self._partitions_request(names, options, m.V1)
-        self._ask(Token(names[0], "verify"), self.coordinator.shard.verify_partitions, request)
+        shard, (transactional_id, producer_id, epoch) = self.coordinator.shard, request[:3]
+        self._verified = {
+            each for each in request.partitions if shard.has_partition(transactional_id, producer_id, epoch, each)
+        }
+        self._ask(Token(names[0], "verify"), shard.verify_partitions, request)
 
     def _partitions_request(self, names: list[str], options: Options, version: int) -> m.AddPartitionsRequest:
         client = self._client(names, options)
@@ -226,6 +231,9 @@ class Interpreter:
         assert not token.answered, "a request is answered once"
         token.answered = True
         self.lines.append(f"{token.who}: {token.what} {said(response)}" + (" (lost)" if token.is_lost else ""))
+        if isinstance(response, m.VerifyPartitionsResponse):
+            found = {each for each, code in response.errors.items() if code is ErrorCode.NONE}
+            assert found == self._verified, "has_partition says otherwise"
         if token.is_lost or not isinstance(response, m.InitProducerIdResponse | m.EndTransactionResponse):
             return
         if response.error_code is ErrorCode.NONE and response.producer_id >= 0:

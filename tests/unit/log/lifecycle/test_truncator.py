@@ -14,7 +14,7 @@ from flowstone.errors import ApiError, StorageFault
 from flowstone.log.lifecycle.durable_extents import LOG_EXTENTS
 from flowstone.log.partition.partition_log import PartitionLog
 from tests.support.compacted_log import CutFiles, PowerCut
-from tests.unit.log.test_manager import Broker, run
+from tests.support.managed_logs import Broker, run
 
 
 @pytest.fixture

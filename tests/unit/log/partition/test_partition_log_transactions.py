@@ -11,6 +11,7 @@ import pytest
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.partition_log import Appended
 from flowstone.log.segments.cached_reads import NotCached, wait_for
+from flowstone.log.segments.segment import Segment
 from flowstone.wire.end_markers import end_marker
 from flowstone.wire.record_batch import Record, build_batch, decode_records, parse_header, prefix
 
@@ -216,6 +217,50 @@ def test_only_transactions_with_records_in_the_range_are_aborted_there(world: An
     ]
 
 
+def aborted_in_slice(world: Any, max_bytes: int) -> list[tuple[int, int]]:
+    """What a reader of so many bytes from the log's start is told."""
+    log = world.log
+    records = wait_for(lambda: log.read(0, max_bytes, log.end, at_least_one=True))
+    return [*map(tuple, wait_for(lambda: log.aborted_transactions(0, log.log_end_offset, records)))]
+
+
+def test_a_reader_is_told_of_the_transactions_in_what_it_read(world: Any, transactions: Transactions) -> None:
+    world.log.configure(dataclasses.replace(world.config, segment_bytes=1 << 20))
+    for _ in range(20):
+        transactions.write(ONE)
+        transactions.end(ONE, is_commit=False)
+    for _ in range(2):  # with indexes of this run, and of an earlier one
+        assert len(aborted_in_slice(world, 1 << 20)) == 20
+        assert 0 < len(aborted_in_slice(world, 500)) < 10
+        world.stop_cleanly()
+        world.reopen(clean=True)
+
+
+def test_an_index_of_an_earlier_run_hides_no_aborted_transaction(world: Any, transactions: Transactions) -> None:
+    world.log.configure(dataclasses.replace(world.config, segment_bytes=1 << 20))
+    for _ in range(20):
+        transactions.write(ONE)
+        transactions.end(ONE, is_commit=False)
+    told = aborted_in_slice(world, 500)
+    world.stop_cleanly()
+    world.reopen(clean=True)
+    offsets = world.log.segments[-1].indexes.offsets
+    for at in range(len(offsets)):  # as if the file said so: in order, and too low
+        offsets.keys[at] = at + 1
+    assert set(aborted_in_slice(world, 500)) >= set(told)
+
+
+def test_an_entry_of_this_runs_index_is_believed(
+    world: Any, transactions: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        transactions.write(ONE)
+        transactions.end(ONE, is_commit=False)
+    told = aborted_in_slice(world, 500)
+    monkeypatch.setattr(Segment, "_batch_of", None)
+    assert aborted_in_slice(world, 500) == told
+
+
 def test_a_transaction_that_ends_segments_later_is_found(world: Any, transactions: Transactions) -> None:
     transactions.write(ONE)
     while len(world.log.segments) < 4:
@@ -295,9 +340,14 @@ def test_a_full_index_of_transactions_ends_its_segment(world: Any, transactions:
     assert [segment.transactions.size_bytes // 34 for segment in world.log.segments] == [5, 5, 1]
 
 
-def test_a_log_has_indexes_of_transactions_from_the_first_one_on(world: Any, transactions: Transactions) -> None:
-    world.append()
-    world.log.roll()
+def test_a_log_with_a_transaction_has_an_index_of_each_segment(
+    world: Any, transactions: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowstone.log.partition.segment_store.OLDER_INDEXES_AT_ONCE_MAX", 2)
+    for _ in range(5):
+        world.append()
+        world.log.roll()
+    assert world.names(".txnindex") == []
     transactions.write(ONE)
     world.log.roll()
     transactions.end(ONE, is_commit=True)
@@ -305,7 +355,23 @@ def test_a_log_has_indexes_of_transactions_from_the_first_one_on(world: Any, tra
     world.log.producers.clear()
     world.append()
     world.log.roll()
-    assert world.names(".txnindex") == [f"{segment.base_offset:020d}.txnindex" for segment in world.log.segments[1:-1]]
+    assert world.names(".txnindex") == [
+        f"{segment.base_offset:020d}.txnindex" for segment in [*world.log.segments][:-1]
+    ]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_index_that_is_gone_is_made_again(world: Any, transactions: Transactions, at: int) -> None:
+    for _ in range(4):
+        transactions.write(ONE)
+        transactions.end(ONE, is_commit=False)
+        world.log.roll()
+    aborted = wait_for(lambda: world.log.aborted_transactions(0, 8))
+    assert len(aborted) == 4
+    world.stop_cleanly()
+    world.files.remove(f"{world.path}/{world.names('.txnindex')[at]}")
+    world.reopen(clean=True)
+    assert wait_for(lambda: world.log.aborted_transactions(0, 8)) == aborted
 
 
 def test_deleted_segments_take_their_indexes_of_transactions_with_them(world: Any, transactions: Transactions) -> None:

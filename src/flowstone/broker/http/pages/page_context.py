@@ -11,6 +11,7 @@ from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.http.pages.disks import DiskPage
 from flowstone.broker.http.pages.event_feed import EventFeed
 from flowstone.broker.lag.group_survey import GroupSurvey
+from flowstone.broker.lag.late_transactions import LateTransactions
 from flowstone.broker.metrics.scrape import Scrape
 from flowstone.broker.network.server import Server
 from flowstone.broker.requests.context import Services
@@ -33,10 +34,16 @@ class PageContext:
     """The parts of one broker that its pages read and change."""
 
     def __init__(
-        self, condition: Condition, services: Services, server: Server, survey: GroupSurvey, disks: DiskSpace
+        self,
+        condition: Condition,
+        services: Services,
+        server: Server,
+        survey: GroupSurvey,
+        disks: DiskSpace,
+        late_transactions: LateTransactions,
     ) -> None:
         self.condition, self.services, self.survey = condition, services, survey
-        self.scrape = Scrape(services, server, survey, disks)
+        self.scrape = Scrape(services, server, survey, disks, late_transactions)
         self.disk_page = DiskPage(services, disks)
         self.branches = TopicBranches(services)
         self.feed = EventFeed(services, survey)
