@@ -8,8 +8,7 @@ from unittest.mock import patch
 from flowstone.broker.coordinators.marker_sender import MarkerSender
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.coordinator.runtime import HostedShard
-from flowstone.coordinator.transactions import additions, scans, transitions
-from flowstone.coordinator.transactions.endings import _decide
+from flowstone.coordinator.transactions import endings, scans, transitions
 from flowstone.coordinator.transactions.records import TransactionState, TransactionStored
 from flowstone.coordinator.transactions.state import Turn
 from flowstone.errors import ErrorCode
@@ -82,15 +81,19 @@ def list_only_one_aborted_transaction() -> Patches:
     yield patch.object(aborted_transactions, "_search", first)
 
 
-def add_partitions_for_anybody() -> Patches:
-    """AddPartitionsToTxn and its like do not look at the producer's epoch."""
-    check = additions._check_producer
+def end_transactions_for_anybody() -> Patches:
+    """EndTxn does not look at the producer's epoch; all other requests do."""
+    end, check = endings.end_transaction, TransactionStored.check_producer
 
-    def check_without_epoch(turn: Turn, request: Any) -> ErrorCode:
-        code = check(turn, request)
+    def check_without_epoch(self: TransactionStored, *producer: int) -> ErrorCode:
+        code = check(self, *producer)
         return ErrorCode.NONE if code is ErrorCode.PRODUCER_FENCED else code
 
-    yield patch.object(additions, "_check_producer", check_without_epoch)
+    def end_without_epoch(*args: Any) -> None:
+        with patch.object(TransactionStored, "check_producer", check_without_epoch):
+            end(*args)
+
+    yield patch.object(endings, "end_transaction", end_without_epoch)
 
 
 def show_pending_offsets() -> Patches:
@@ -145,7 +148,7 @@ def keep_the_epoch_at_a_timeout() -> Patches:
 
     def abort(turn: Turn, before: TransactionStored, *, last_epoch: int) -> ErrorCode:
         assert before.state is TransactionState.ONGOING
-        _decide(turn, transitions.prepared_v1(before, is_commit=False, now_ms=turn.now_ms))
+        endings._decide(turn, transitions.prepared_v1(before, is_commit=False, now_ms=turn.now_ms))
         return ErrorCode.NONE
 
     yield patch.object(scans, "fence", abort)
@@ -192,8 +195,8 @@ BUGS: dict[str, Bug] = {
         Bug(
             list_aborted_transactions_unsorted, ("aborted transactions", "aborted read"), ("kill",), loads=TRANSACTIONS
         ),
-        Bug(list_only_one_aborted_transaction, ("aborted read",), ("kill",), loads=TRANSACTIONS),
-        Bug(add_partitions_for_anybody, ("zombie",), ("kill",), first_seed=5, loads=TRANSACTIONS),
+        Bug(list_only_one_aborted_transaction, ("aborted read",), ("kill",), first_seed=8, loads=TRANSACTIONS),
+        Bug(end_transactions_for_anybody, ("zombie", *_BROKEN), ("kill",), loads=TRANSACTIONS),
         Bug(show_pending_offsets, ("pending offset", "phantom commit"), ("kill",), loads=TRANSACTIONS),
         Bug(apply_markers_twice, _BROKEN, ("kill",), loads=TRANSACTIONS),
         Bug(forget_open_transactions_in_recovery, _SEEN_TOO_EARLY, ("kill", "restart"), loads=TRANSACTIONS),
@@ -201,7 +204,7 @@ BUGS: dict[str, Bug] = {
             drop_markers_before_their_records,
             (*_BROKEN, "stuck last stable offset", "unseen", "end went back"),
             ("fill_disk", "separate", "kill"),
-            first_seed=12,
+            first_seed=23,
             loads=TRANSACTIONS,
         ),
         Bug(keep_the_epoch_at_a_timeout, _BROKEN, ("kill",), loads=TRANSACTIONS),

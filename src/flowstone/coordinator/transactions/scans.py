@@ -52,13 +52,14 @@ class Scan:
 def abort_if_timed_out(turn: Turn, stored: TransactionStored) -> None:
     """Abort the transaction if its timeout has passed. Without a new producer id the next scan tries again.
 
-    A transaction that began in the future was begun by a coordinator whose clock was ahead. Its timeout counts from the
-    load: otherwise it would stay open until the clock of this broker has caught up.
+    A start that lies in the future by more than the timeout comes from a coordinator whose clock was wrong. Such a
+    transaction is aborted too; otherwise it would stay open until that time.
     """
     if stored.state is not TransactionState.ONGOING or stored.timeout_ms == NO_TIMEOUT_MS:
         return
-    age_ms = turn.now_ms - (stored.start_ms if stored.start_ms <= turn.now_ms else turn.shard.loaded_ms)
-    if age_ms >= stored.timeout_ms and fence(turn, stored, last_epoch=NO_PRODUCER_EPOCH) is ErrorCode.NONE:
+    age_ms = turn.now_ms - stored.start_ms
+    is_due = age_ms >= stored.timeout_ms or age_ms < -stored.timeout_ms
+    if is_due and fence(turn, stored, last_epoch=NO_PRODUCER_EPOCH) is ErrorCode.NONE:
         turn.shard.counts.timed_out += 1
 
 

@@ -94,7 +94,6 @@ class TransactionShard:
     def loaded(self, now_ms: int) -> TransactionEffects:
         """Complete decided transactions after the log was replayed: they may have waited for a coordinator for long."""
         turn = Turn(self._state, now_ms)
-        self._state.loaded_ms = now_ms
         for stored in self._state.transactions.values():
             if stored.state.is_prepared:
                 endings.resume(turn, stored)

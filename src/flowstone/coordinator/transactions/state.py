@@ -50,7 +50,6 @@ class ShardState:
     ongoing: dict[str, None] = field(default_factory=dict)  # the ids of those that can time out, oldest first
     markings: dict[str, Marking] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)  # when refused markers are sent again, by transactional id
-    loaded_ms: int = 0  # when the shard was loaded
 
     def store(self, record: TransactionStored) -> None:
         transactional_id = record.transactional_id

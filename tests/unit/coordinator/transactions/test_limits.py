@@ -128,19 +128,6 @@ def test_timeouts_and_expiry_go_in_slices() -> None:
     assert producers.coordinator.shard.next_deadline() is None
 
 
-def test_a_transaction_that_a_clock_ahead_has_begun_times_out_after_the_load() -> None:
-    producers = Producers()
-    coordinator, partitions = producers.coordinator, frozenset({TopicPartition("t", 0)})
-    start_ms = coordinator.now_ms + 3_600_000
-    record = TransactionStored("id", 1, 0, 15_000, TransactionState.ONGOING, start_ms, partitions, start_ms)
-    coordinator.log.append(encode(record))
-    coordinator.reload()
-    coordinator.advance(14_000)
-    assert producers.tasks == []
-    coordinator.advance(10_000)
-    assert [task.is_commit for task in producers.tasks] == [False]
-
-
 def test_a_large_shard_is_listed_in_slices_and_completely() -> None:
     producers = Producers()
     for number in range(2 * TRANSACTIONS_PER_SLICE + 1):
