@@ -16,9 +16,9 @@ from kafka.structs import TopicPartition as ClientPartition
 
 from flowstone.types import TopicPartition
 from tests.chaos.teller import ABORT_CHANCE, ORDERS_MAX, PACE_S, START_OVER_S, TRANSACTION_TIMEOUT_MS, Job, main, say
-from tests.chaos.transfers import transfer
+from tests.chaos.transfers import Leg, transfer
 
-CLOSE_S = 5.0
+CALL_TIMEOUT_S, CLOSE_S = 15.0, 5.0
 POLL_MS = 500
 
 
@@ -72,14 +72,26 @@ class KafkaPythonTeller:
             say("failed", error=f"{self._place} has no committed offset, and had one")
         consumer.seek(self._place, offset or 0)
 
+    def _write(self, producer: Any, legs: list[Leg]) -> None:
+        """Write all legs, and wait for each.
+
+        Otherwise kafka-python says of a transaction that it is committed, and has not asked: once a leader has told it
+        that its epoch is old, it takes a new one and counts the transaction as empty.
+        """
+        sent = [
+            producer.send(self._job.accounts, leg.encode(), partition=leg.account % self._job.partitions)
+            for leg in legs
+        ]
+        for each in sent:
+            each.get(CALL_TIMEOUT_S)
+
     def _handle(self, producer: Any, consumer: Any, offsets: list[int]) -> None:
         self._transactions += 1
         transaction = f"{self._job.name}.{self._job.number}.{self._transactions}"
         orders = [(TopicPartition(self._job.orders, self._job.number), offset) for offset in offsets]
         try:
             producer.begin_transaction()
-            for leg in transfer(transaction, orders):
-                producer.send(self._job.accounts, leg.encode(), partition=leg.account % self._job.partitions)
+            self._write(producer, transfer(transaction, orders))
             is_given_up = self._chance.random() < ABORT_CHANCE
             if not is_given_up:
                 ends = {self._place: OffsetAndMetadata(offsets[-1] + 1, "", -1)}
