@@ -22,6 +22,7 @@ GROUPS = {
     "replay": "flowstone.cli.records.replay",
     "explain": "flowstone.cli.records.explain",
     "sql": "flowstone.cli.query.sql",
+    "pipeline": "flowstone.cli.pipeline.commands",
     "cluster": "flowstone.cli.cluster.commands",
     "log": "flowstone.cli.log_files.commands",
     "backup": "flowstone.cli.backup.backup",

@@ -1,0 +1,11 @@
+"""Pipelines: sources, steps and sinks, declared in Python or YAML, run by Spark.
+
+This module has the declarations for `pipeline.py`. Spark is imported only when a pipeline is used.
+"""
+
+from __future__ import annotations
+
+from flowstone.pipeline.authoring.declarations import Pipeline, console, delta, expect, interval, json, raw, topic
+from flowstone.pipeline.errors import PipelineError
+
+__all__ = ["Pipeline", "PipelineError", "console", "delta", "expect", "interval", "json", "raw", "topic"]

@@ -1,0 +1,1 @@
+"""Runs the model of a pipeline on Spark: sources, steps, expectations, dead letters and sinks."""

@@ -1,0 +1,1 @@
+"""What the commands of `flowstone pipeline` do, one module for each."""

@@ -1,0 +1,1 @@
+"""Lake tables without a jar: Delta, Iceberg and Parquet, written exactly once from Spark."""
