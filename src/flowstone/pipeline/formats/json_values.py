@@ -6,7 +6,7 @@ So a value is parsed as the first element of an array whose second element is a 
     {"<key>": [ <the value>, {"<key>": true} ]}
 
 The array has two elements, of which the marker is the second, only if the value is exactly one JSON object. The key is
-random, so that no record can contain it. Spark's corrupt-record column tells whether all fields have their column's type.
+random, so that no record can contain it. Spark's corrupt-record column tells whether all fields have their type.
 
 Why a value is bad is found out by further expressions, which Spark evaluates for bad values only.
 """
