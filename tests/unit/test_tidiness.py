@@ -115,6 +115,7 @@ REASONS = {
     "src/flowstone/log/workers": BY_LOG_SCENARIOS,
     "src/flowstone/ports": "the machine itself, or its simulated form, under every other test",
     "src/flowstone/pipeline/formats": "expressions of Spark: tests/spark_pipeline/test_formats.py and its neighbours",
+    "src/flowstone/pipeline/formats/avro": "one decoder and one encoder: tests/unit/pipeline/formats/avro",
     "src/flowstone/replication": BY_SIMULATION,
     "src/flowstone/wire": "the code they generate is tested: tests/unit/wire/test_codec.py, test_schema.py",
     "src/pyspark_flowstone": BY_SPARK,
