@@ -142,7 +142,7 @@ class TopicSink:
 
 @dataclass(frozen=True)
 class TableSink:
-    """A table that rows are written to. `kind` is delta, iceberg or parquet; with `keys`, rows replace those of the same keys."""
+    """A table of a `kind` (delta, iceberg, parquet). With `keys`, new rows replace those of the same keys."""
 
     kind: str
     path: str
