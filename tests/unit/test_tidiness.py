@@ -119,6 +119,7 @@ REASONS = {
     "src/flowstone/pipeline/authoring": "it executes files of pipelines: tested with those of the engine",
     "src/flowstone/pipeline/state": "through the store: tests/unit/pipeline/state/test_store.py",
     "src/flowstone/pipeline/formats": "expressions of Spark: tests/spark_pipeline/test_formats.py and its neighbours",
+    "src/flowstone/pipeline/tables": "what Spark's tasks write, other readers read: tests/spark_pipeline/test_tables.py",
     "src/flowstone/replication": BY_SIMULATION,
     "src/flowstone/wire": "the code they generate is tested: tests/unit/wire/test_codec.py, test_schema.py",
     "src/pyspark_flowstone": BY_SPARK,

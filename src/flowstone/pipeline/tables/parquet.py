@@ -5,8 +5,8 @@ directory's lock, and replaces the state of its app_id in one rename: the micro-
 be moved. Then it moves them to their names. A driver that finds files which were not moved moves them first, so that a
 micro-batch is in the directory once and complete, at the latest when the next one is written.
 
-Readers see the files of one micro-batch appear one after the other; those of Delta and Iceberg all at once. The lock and
-the renames need a file system of this machine, or one that is mounted and has both.
+Readers see the files of one micro-batch appear one after the other; those of Delta and Iceberg all at once. The lock
+and the renames need a file system of this machine, or one that is mounted and has both.
 """
 
 from __future__ import annotations
