@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from flowstone.pipeline.engine import letters
 from flowstone.pipeline.engine.sources import split_errors
 from flowstone.pipeline.engine.steps import UNMET, StepRows, apply_step, check_rows, unmet_message
-from flowstone.pipeline.errors import PipelineError
+from flowstone.pipeline.errors import ExpectationFailed
 from flowstone.pipeline.model import Action, PipelineModel, Step
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass
@@ -52,33 +53,36 @@ class Evaluation:
         found += [
             letters.diverted(each.diverted, model.name, each.step, topic)
             for each in self.checked
-            if each.diverted is not None and (counts is None or counts.diverted(each.step))
+            if each.diverted is not None and (counts is None or counts.diverted.get(each.step.name))
         ]
         return found
 
-    def count(self) -> Counts:
-        """Count the rows that fail, in one Spark job. Raises PipelineError if an expectation with FAIL is not met."""
+    def count(self, more: Mapping[str, DataFrame] | None = None) -> Counts:
+        """Count the rows that fail, and those of `more`, in one Spark job.
+
+        Raises ExpectationFailed if an expectation that fails the pipeline is not met.
+        """
         from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-        parts = [
-            failed.select(F.lit("").alias("step"), F.lit(source).alias("name"))
-            for source, failed in self.undecoded.items()
-        ]
+        def part(rows: DataFrame, kind: str, node: str, name: Column | None = None) -> DataFrame:
+            named = F.lit("") if name is None else name
+            return rows.select(F.lit(kind).alias("kind"), F.lit(node).alias("node"), named.alias("name"))
+
+        parts = [part(failed, "undecoded", source) for source, failed in self.undecoded.items()]
+        parts += [part(rows, "rows", name) for name, rows in (more or {}).items()]
         for each in self.checked:
             assert each.all_rows is not None
-            unmet = each.all_rows.select(F.lit(each.step.name).alias("step"), F.explode(UNMET).alias("name"))
-            parts.append(unmet)
+            parts.append(part(each.all_rows, "unmet", each.step.name, F.explode(UNMET)))
+            if each.diverted is not None:
+                parts.append(part(each.diverted, "diverted", each.step.name))
+        counts = Counts()
         if not parts:
-            return Counts({}, {})
-        union = parts[0]
-        for part in parts[1:]:
-            union = union.union(part)
-        counts = Counts({}, {})
-        for row in union.groupBy("step", "name").count().collect():
-            if row["step"]:
-                counts.unmet.setdefault(row["step"], {})[row["name"]] = row["count"]
+            return counts
+        for row in reduce(lambda one, other: one.union(other), parts).groupBy("kind", "node", "name").count().collect():
+            if row["kind"] == "unmet":
+                counts.unmet.setdefault(row["node"], {})[row["name"]] = row["count"]
             else:
-                counts.undecoded[row["name"]] = row["count"]
+                getattr(counts, row["kind"])[row["node"]] = row["count"]
         self._refuse_failures(counts)
         return counts
 
@@ -87,7 +91,7 @@ class Evaluation:
             for expectation in each.step.expectations:
                 found = counts.unmet.get(each.step.name, {}).get(expectation.name, 0)
                 if found and expectation.action == Action.FAIL:
-                    raise PipelineError(
+                    raise ExpectationFailed(
                         f"{unmet_message(each.step, expectation)}: {found} of this micro-batch, of which nothing was "
                         "written; correct the data or the expectation and start the pipeline again",
                         expectation.declared_at,
@@ -96,12 +100,19 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows could not be decoded, by source, and did not meet an expectation, by step and its name."""
+    """Numbers of rows, each by node."""
 
-    undecoded: dict[str, int]
-    unmet: dict[str, dict[str, int]]
+    undecoded: dict[str, int] = field(default_factory=dict)  # by source
+    unmet: dict[str, dict[str, int]] = field(default_factory=dict)  # by step and expectation
+    diverted: dict[str, int] = field(default_factory=dict)  # by step
+    rows: dict[str, int] = field(default_factory=dict)  # of the further rows that were counted
 
-    def diverted(self, step: Step) -> int:
-        """Return how many times a row of the step did not meet an expectation that diverts."""
-        unmet: Mapping[str, int] = self.unmet.get(step.name, {})
-        return sum(unmet.get(each.name, 0) for each in step.expectations if each.action == Action.DIVERT)
+    @property
+    def letters(self) -> int:
+        return sum(self.undecoded.values()) + sum(self.diverted.values())
+
+    @property
+    def failed(self) -> dict[str, int]:
+        """How many rows failed each check, by `<node>.<expectation>`; for undecodable records `<source>.decoded`."""
+        unmet = {f"{step}.{name}": count for step, names in self.unmet.items() for name, count in names.items()}
+        return {f"{source}.decoded": count for source, count in self.undecoded.items()} | unmet

@@ -149,7 +149,7 @@ def _output_mode(rows: DataFrame) -> str:
 
 
 def _plan(rows: DataFrame) -> Any:
-    return rows._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    return rows._jdf.queryExecution().analyzed()
 
 
 def _operators(plan: Any) -> Iterator[Any]:

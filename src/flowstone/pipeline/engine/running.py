@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flowstone.pipeline.engine.checkpoints import read_text
 from flowstone.pipeline.engine.evaluation import Counts, Evaluation
 from flowstone.pipeline.engine.outputs import MicroBatchId, records, show, write_records, write_table
 from flowstone.pipeline.engine.queries import Query, root_rows
@@ -17,8 +18,10 @@ from flowstone.pipeline.model import PipelineModel, TableSink, TopicSink, Trigge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+ROWS_IN = ""  # counts the rows of the root, beside those of sinks by their names
 QUERY_ID = "sql.streaming.queryId"  # a property of Spark's thread while a micro-batch runs
 
 
@@ -29,7 +32,8 @@ class BatchReport:
     query: str
     number: int
     counts: Counts
-    rows_written: Mapping[str, int] = field(default_factory=dict)  # by table sink
+    rows_in: int
+    rows_out: Mapping[str, int] = field(default_factory=dict)  # by sink
     ends: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -103,12 +107,14 @@ class _Body:
         rows = rows.persist()
         try:
             evaluation = self._evaluate(rows)
-            counts = evaluation.count()
-            written = self._write(evaluation, counts, batch)
+            outputs = {each.name: evaluation.frames[each.input] for each in self._query.sinks}
+            counts = evaluation.count({ROWS_IN: rows, **outputs})
+            self._write(evaluation, counts, batch)
         finally:
             rows.unpersist()
         seconds = time.monotonic() - started
-        return BatchReport(self._query.name, number, counts, written, ends, seconds)
+        rows_out = {each: counts.rows.get(each, 0) for each in outputs}
+        return BatchReport(self._query.name, number, counts, counts.rows.get(ROWS_IN, 0), rows_out, ends, seconds)
 
     def _evaluate(self, rows: DataFrame) -> Evaluation:
         evaluation, spark = Evaluation(self._model), rows.sparkSession
@@ -123,8 +129,8 @@ class _Body:
         evaluation.add_steps(spark, self._query.steps)
         return evaluation
 
-    def _write(self, evaluation: Evaluation, counts: Counts, batch: MicroBatchId) -> dict[str, int]:
-        frames, written = evaluation.frames, {}
+    def _write(self, evaluation: Evaluation, counts: Counts, batch: MicroBatchId) -> None:
+        frames = evaluation.frames
         parts = [
             (each.target.topic, records(each, frames[each.input]))
             for each in self._query.sinks
@@ -134,21 +140,14 @@ class _Body:
         write_records(self._model, parts, batch)
         for sink in self._query.sinks:
             if isinstance(sink.target, TableSink):
-                written[sink.name] = write_table(sink, frames[sink.input], batch).rows
+                write_table(sink, frames[sink.input], batch)
             elif not isinstance(sink.target, TopicSink):
                 show(sink, frames[sink.input], batch)
-        return written
 
 
 def _read_ends(spark: Any, path: str) -> dict[str, int]:
     """Return where a micro-batch ends in each partition, from the line of each topic source in Spark's offset log."""
-    jvm = spark.sparkContext._jvm
-    file = jvm.org.apache.hadoop.fs.Path(path)
-    stream = file.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).open(file)
-    try:
-        text = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-    finally:
-        stream.close()
+    text = read_text(spark, path)
     ends: dict[str, int] = {}
     for line in text.splitlines()[2:]:  # after the version and the metadata of the micro-batch
         if not line.startswith("{"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import Action, Expectation, Step
@@ -31,7 +31,7 @@ def apply_step(spark: SparkSession, step: Step, frames: Mapping[str, DataFrame])
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import DataFrame
 
-    inputs = {name: frames[name] for name in step.inputs}
+    inputs: dict[str, Any] = {name: frames[name] for name in step.inputs}
     try:
         if step.function is None:
             result = spark.sql(step.text, **inputs) if "{" in step.text else _sql(spark, step.text, inputs)

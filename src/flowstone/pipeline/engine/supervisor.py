@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flowstone.errors import FlowstoneError
 from flowstone.pipeline.engine.queries import Query
 from flowstone.pipeline.engine.running import BatchReport, Start, start_query
-from flowstone.pipeline.errors import PipelineError
+from flowstone.pipeline.errors import ExpectationFailed, TryLater
 from flowstone.pipeline.model import PipelineModel, Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 RESTART_DELAY_MIN_S, RESTART_DELAY_MAX_S = 1.0, 60.0
 # A query that has run for so long after a restart begins again with the shortest delay.
@@ -28,7 +28,7 @@ OWN_ERROR = "flowstone: "  # before the sentence of an error of the Spark source
 STOP_TIMEOUT_S = 60.0
 
 
-class GaveUp(PipelineError):
+class GaveUp(TryLater):
     """A query failed more often in a row than it may be restarted: starting the pipeline later may help."""
 
 
@@ -48,22 +48,19 @@ class Supervisor:
     spark: SparkSession
     model: PipelineModel
     trigger: Trigger
-    starts: Mapping[Query, Start]
+    queries: Sequence[Query]
+    starts: Mapping[str, Start]  # by query
     restarts: int = RESTARTS_DEFAULT
     on_batch: Callable[[BatchReport], None] = lambda report: None
     on_failure: Callable[[str, str, float | None], None] = lambda query, message, restart_in_s: None
+    stopping: threading.Event = field(default_factory=threading.Event)
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._stop = threading.Event()
         self._errors: dict[str, Exception] = {}  # what failed in micro-batches, by query
 
-    def stop(self) -> None:
-        """Ask for a clean stop; may be called from a signal handler or another thread."""
-        self._stop.set()
-
     def is_stopping(self) -> bool:
-        return self._stop.is_set()
+        return self.stopping.is_set()
 
     def failed(self, query: str, error: Exception) -> None:
         self._errors[query] = error
@@ -72,35 +69,39 @@ class Supervisor:
         self.on_batch(report)
 
     def run(self) -> None:
-        """Run until all queries have ended or a stop was asked for.
+        """Run until all queries have ended, or `stopping` is set.
 
-        Raises GaveUp, or PipelineError if Spark refuses a query.
+        Raises GaveUp, ExpectationFailed, or PipelineError if Spark refuses a query.
         """
-        running = [_Running(each) for each in self.starts]
+        running = [_Running(each) for each in self.queries]
         try:
             for each in running:
                 self._start(each)
-            while any(each.handle or each.restart_at is not None for each in running) and not self._stop.is_set():
+            while any(each.handle or each.restart_at is not None for each in running) and not self.is_stopping():
                 for each in running:
                     self._look_after(each)
-                self._stop.wait(POLL_S)
+                self.stopping.wait(POLL_S)
         finally:
             self._stop_all(running)
 
     def _start(self, each: _Running) -> None:
         each.restart_at, each.started_at = None, self.clock()
-        start = self.starts[each.query]
+        start = self.starts[each.query.name]
         each.handle = start_query(self.spark, self.model, each.query, start, self.trigger, self)
 
     def _look_after(self, each: _Running) -> None:
         if each.handle is not None and not each.handle.isActive:
             error, each.handle = each.handle.exception(), None
-            if error is not None:
-                self._failed(each, describe(self._errors.pop(each.query.name, error)))
+            if error is not None and not self.is_stopping():
+                self._failed(each, self._errors.pop(each.query.name, error))
         elif each.restart_at is not None and self.clock() >= each.restart_at:
             self._start(each)
 
-    def _failed(self, each: _Running, message: str) -> None:
+    def _failed(self, each: _Running, error: Exception) -> None:
+        message = describe(error)
+        if isinstance(error, ExpectationFailed):
+            self.on_failure(each.query.name, message, None)
+            raise error
         if self.clock() - each.started_at > HEALTHY_AFTER_S:
             each.failures = 0
         each.failures += 1
@@ -113,7 +114,7 @@ class Supervisor:
 
     def _stop_all(self, running: list[_Running]) -> None:
         """Stop the queries: each between two micro-batches if it gets there in time."""
-        self._stop.set()
+        self.stopping.set()
         deadline = self.clock() + STOP_TIMEOUT_S
         for each in running:
             handle = each.handle

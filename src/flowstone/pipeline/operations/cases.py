@@ -65,7 +65,9 @@ def run_cases(spark: SparkSession, model: PipelineModel, names: Sequence[str] = 
     """Run the cases with these names, or all, and yield their results. Raises PipelineError if a case cannot run."""
     unknown = set(names) - {each.name for each in model.cases}
     if unknown:
-        raise PipelineError(f"there is no test {min(unknown)}; there are {', '.join(each.name for each in model.cases)}")
+        raise PipelineError(
+            f"there is no test {min(unknown)}; there are {', '.join(each.name for each in model.cases)}"
+        )
     for case in model.cases:
         if names and case.name not in names:
             continue
@@ -140,7 +142,7 @@ class _CaseRun:
         except Exception:  # the table need not exist for a test
             if not given:
                 raise PipelineError(
-                    f"test {self._case.name}: {source.name} has no rows, and the table is not there to take columns from",
+                    f"test {self._case.name}: {source.name} has no rows, and there is no table to take columns from",
                     self._case.declared_at,
                 ) from None
             return self._spark.createDataFrame([dict(row) for row in given])

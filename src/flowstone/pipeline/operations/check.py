@@ -6,7 +6,6 @@ Formats and registries, the broker and its topics, Spark's analysis of all steps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from flowstone.client import ClientError, Cluster
@@ -61,14 +60,15 @@ def _topics(model: PipelineModel) -> Iterator[PipelineError]:
             for topic in source.origin.topics:
                 if topic not in there:
                     advice = f"create it with `flowstone topic create {topic}`"
-                    yield PipelineError(f"source {source.name}: there is no topic {topic}; {advice}", source.declared_at)
+                    yield PipelineError(
+                        f"source {source.name}: there is no topic {topic}; {advice}", source.declared_at
+                    )
 
 
 def _sink(sink: Sink, rows: DataFrame) -> Iterator[PipelineError]:
     with _collected() as found:
         if isinstance(sink.target, TopicSink):
-            with suppress(PipelineError if sink.target.value.registry else ()):
-                records(sink, rows)
+            records(sink, rows)
         elif isinstance(sink.target, TableSink):
             tables.check(sink.target, rows.drop(RECORD).schema)
     yield from found.named(f"sink {sink.name}", sink.declared_at)
@@ -92,4 +92,6 @@ class _collected:  # noqa: N801 - used like a function
         if self._error is None:
             return
         message = str(self._error)
-        yield self._error if self._error.place or message.startswith(name) else PipelineError(f"{name}: {message}", place)
+        yield (
+            self._error if self._error.place or message.startswith(name) else PipelineError(f"{name}: {message}", place)
+        )
