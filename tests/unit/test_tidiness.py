@@ -115,7 +115,6 @@ REASONS = {
     "src/flowstone/log/segments": BY_LOG_SCENARIOS,
     "src/flowstone/log/workers": BY_LOG_SCENARIOS,
     "src/flowstone/ports": "the machine itself, or its simulated form, under every other test",
-    "src/flowstone/cli/pipeline": "it registers commands; each is tested by itself",
     "src/flowstone/pipeline": "types and errors, used by the tests of its packages",
     "src/flowstone/pipeline/state": "through the store: tests/unit/pipeline/state/test_store.py",
     "src/flowstone/pipeline/formats": "expressions of Spark: tests/spark_pipeline/test_formats.py and its neighbours",
