@@ -11,6 +11,7 @@ from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.handlers.init_producer_id import PRODUCER_ID_WAIT_S_MAX
 from flowstone.broker.requests.context import RequestContext
 from flowstone.broker.requests.session import ClientSession
+from flowstone.cluster.image.ids import id_text
 from flowstone.errors import ErrorCode
 from flowstone.wire.apis import APIS
 from flowstone.wire.codec import response_decoder, response_encoder
