@@ -62,6 +62,7 @@ BY_FIXTURES = (
     "the public fixtures: tests/unit/test_embedded*.py, tests/unit/test_pytest_plugin.py, tests/fixture_project"
 )
 BY_SPARK = "needs Spark's processes: tests/spark, tests/unit/spark"
+BY_PIPELINES = "whole pipelines on a session of Spark: tests/spark_pipeline, a module per command or behaviour"
 NO_BEHAVIOUR = "constants, tables and types, used by the tests of all that need them"
 BY_LOG_SCENARIOS = "a log as a whole, by scenarios, crashes and properties: tests/unit/log"
 
@@ -114,7 +115,13 @@ REASONS = {
     "src/flowstone/log/segments": BY_LOG_SCENARIOS,
     "src/flowstone/log/workers": BY_LOG_SCENARIOS,
     "src/flowstone/ports": "the machine itself, or its simulated form, under every other test",
+    "src/flowstone/pipeline": "types and errors, used by the tests of its packages",
+    "src/flowstone/pipeline/state": "through the store: tests/unit/pipeline/state/test_store.py",
     "src/flowstone/pipeline/formats": "expressions of Spark: tests/spark_pipeline/test_formats.py and its neighbours",
+    "src/flowstone/cli/pipeline": BY_PIPELINES,
+    "src/flowstone/pipeline/authoring": BY_PIPELINES,
+    "src/flowstone/pipeline/engine": BY_PIPELINES,
+    "src/flowstone/pipeline/operations": BY_PIPELINES,
     "src/flowstone/replication": BY_SIMULATION,
     "src/flowstone/wire": "the code they generate is tested: tests/unit/wire/test_codec.py, test_schema.py",
     "src/pyspark_flowstone": BY_SPARK,
