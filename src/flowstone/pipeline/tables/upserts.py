@@ -117,8 +117,8 @@ def _check_size(changes: Changes, target: TableSink) -> None:
     if changes.row_count > ROWS_MAX or size > BYTES_MAX:
         raise PipelineError(
             f"{target.path}: a micro-batch changes {changes.row_count} keys ({size >> 20} MiB), and a merge, which "
-            f"the driver does in memory, takes {ROWS_MAX} keys and {BYTES_MAX >> 20} MiB: set maxOffsetsPerTrigger (in YAML: "
-            "records_per_batch_max) of the source so that micro-batches are smaller"
+            f"the driver does in memory, takes {ROWS_MAX} keys and {BYTES_MAX >> 20} MiB: set "
+            "maxOffsetsPerTrigger (in YAML: records_per_batch_max) of the source so that micro-batches are smaller"
         )
 
 
