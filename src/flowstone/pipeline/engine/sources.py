@@ -66,7 +66,8 @@ def _topic_options(model: PipelineModel, origin: TopicSource) -> dict[str, str]:
 def _decoded(spark: SparkSession, records: DataFrame, origin: TopicSource) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-    return formats.decode(records.select(F.struct(*RECORD_COLUMNS).alias(RECORD)), origin.value, spark)
+    whole = records.select(F.struct(*RECORD_COLUMNS).alias(RECORD))
+    return formats.decode(whole, origin.value, spark, formats.subject_of(*origin.topics))
 
 
 def split_errors(decoded: DataFrame) -> tuple[DataFrame, DataFrame | None]:
