@@ -37,9 +37,11 @@ from flowstone.broker.fetching.replica_reads import (
 )
 from flowstone.broker.loop.cold_reads import COLD_READS_MAX, warm
 from flowstone.broker.loop.time_slices import TimeSlices, batched
+from flowstone.broker.requests.access import Access
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.parked import FETCH_WAIT_MS_MAX, ParkedFetch, Watched
 from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, node_endpoints, partition_state
+from flowstone.broker.requests.permissions import CLUSTER_ACTION, TOPIC_READ
 from flowstone.broker.topics.topic_slices import split_topics
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.partition_log import AbortedTransaction
@@ -78,9 +80,11 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     replica = None
     state = request.replica_state
     if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+        if services.access is not None and not services.access.check(context.session, CLUSTER_ACTION):
+            return refuse_replica(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         replica = replica_reader(services, request)
         if replica is None:
-            return refuse_replica(request)
+            return refuse_replica(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         reader = consumer(request.isolation_level) if replica is None else Reader.REPLICA
         session = services.fetch_sessions.open(request, uses_topic_ids, reader)
@@ -143,7 +147,9 @@ class _Fetch:
         """Create a fetch of the session's partitions; `replica` is given if a follower sent the request."""
         self._services, self._request, self._session, self._replica = services, request, session, replica
         self._version = version = context.api_version
-        self._listener_name = context.session.listener_name
+        self._client, self._listener_name = context.session, context.session.listener_name
+        # None if the requester may read everything.
+        self._access = services.access if replica is None else None
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
         self._rack = ""
@@ -200,6 +206,8 @@ class _Fetch:
         session = self._session
         for wanted in some:
             try:
+                if self._access is not None:
+                    self._check_access(self._access, wanted)
                 partition = wanted.partition
                 if partition is None or partition.local.closed_with is not None:
                     partition = session.find(wanted, self._services.partitions)
@@ -217,6 +225,17 @@ class _Fetch:
             left_bytes = max(0, left_bytes - size_bytes) if left_slices else 0
             self._results.append((wanted, result))
         return left_bytes, left_slices
+
+    def _check_access(self, access: Access, wanted: FetchPartition) -> None:
+        """Raise ApiError if the client may not read the topic. An unknown topic id is reported as such later."""
+        name = wanted.topic
+        if self._uses_topic_ids:
+            topic = self._services.metadata.image.topics_by_id.get(wanted.topic_id)
+            if topic is None:
+                return
+            name = topic.name
+        if not access.check(self._client, TOPIC_READ, name):
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     async def read_cold(self, cold: NotCached) -> FetchResponse:
         """Read with the help of a worker, and return the response without parking: readers of old data do not wait."""
@@ -315,7 +334,8 @@ class _Fetch:
         self._is_urgent = True
         image = self._services.metadata.image
         topic = image.topics_by_id.get(wanted.topic_id) if self._uses_topic_ids else image.topics.get(wanted.topic)
-        error = as_seen_by_the_cluster(error, topic, wanted.index)
+        if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            error = as_seen_by_the_cluster(error, topic, wanted.index)
         result = failed_partition(wanted.index, error.code)
         if error.code in _LED_BY_ANOTHER and self._version >= FIRST_VERSION_WITH_LEADERS:
             state = partition_state(image, wanted.topic, wanted.topic_id, wanted.index)

@@ -40,6 +40,14 @@ def error_response(api_name: str, version: int, request: Message, code: ErrorCod
     return response if entries else None
 
 
+def refused_entries(
+    api_name: str, version: int, request: Message, code: ErrorCode, message: str
+) -> dict[str, list[Message]]:
+    """Return the response's arrays with an entry with this error for each entry of the request."""
+    schema: ApiSchema = _load_api(api_name)
+    return _Mirror(version, code, message).entries(schema.response, schema.request, request)
+
+
 class _Mirror:
     """Creates the response's entries that refuse the entries of a request."""
 
