@@ -23,8 +23,8 @@ def test_kafkas_features_tool_describes_and_changes_levels(java: Java) -> None:
 
     with flowstone.Broker() as broker:
         (line,) = (line for line in features("describe").splitlines() if line.startswith("Feature:"))
-        columns = ("SupportedMinVersion: 1", "SupportedMaxVersion: 1", "FinalizedVersionLevel: 1", "Epoch: ")
+        columns = ("SupportedMinVersion: 1", "SupportedMaxVersion: 2", "FinalizedVersionLevel: 2", "Epoch: ")
         assert "flowstone.metadata.version" in line
         assert all(each in line for each in columns)
-        told = features("upgrade", "--feature", "flowstone.metadata.version=1")
-        assert "flowstone.metadata.version was upgraded to 1." in told
+        told = features("upgrade", "--feature", "flowstone.metadata.version=2")
+        assert "flowstone.metadata.version was upgraded to 2." in told

@@ -24,6 +24,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
+from flowstone.broker.fetching.fetch_access import check_may_read
 from flowstone.broker.fetching.fetch_partitions import FetchPartition
 from flowstone.broker.fetching.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
 from flowstone.broker.fetching.rack_replica import send_to_near_replica
@@ -37,11 +38,10 @@ from flowstone.broker.fetching.replica_reads import (
 )
 from flowstone.broker.loop.cold_reads import COLD_READS_MAX, warm
 from flowstone.broker.loop.time_slices import TimeSlices, batched
-from flowstone.broker.requests.access import Access
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.parked import FETCH_WAIT_MS_MAX, ParkedFetch, Watched
 from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, node_endpoints, partition_state
-from flowstone.broker.requests.permissions import CLUSTER_ACTION, TOPIC_READ
+from flowstone.broker.requests.permissions import CLUSTER_ACTION
 from flowstone.broker.topics.topic_slices import split_topics
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.partition_log import AbortedTransaction
@@ -148,7 +148,6 @@ class _Fetch:
         self._services, self._request, self._session, self._replica = services, request, session, replica
         self._version = version = context.api_version
         self._client, self._listener_name = context.session, context.session.listener_name
-        # None if the requester may read everything.
         self._access = services.access if replica is None else None
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
@@ -207,7 +206,7 @@ class _Fetch:
         for wanted in some:
             try:
                 if self._access is not None:
-                    self._check_access(self._access, wanted)
+                    check_may_read(self._services.metadata.image, self._access, self._client, wanted)
                 partition = wanted.partition
                 if partition is None or partition.local.closed_with is not None:
                     partition = session.find(wanted, self._services.partitions)
@@ -225,17 +224,6 @@ class _Fetch:
             left_bytes = max(0, left_bytes - size_bytes) if left_slices else 0
             self._results.append((wanted, result))
         return left_bytes, left_slices
-
-    def _check_access(self, access: Access, wanted: FetchPartition) -> None:
-        """Raise ApiError if the client may not read the topic. An unknown topic id is reported as such later."""
-        name = wanted.topic
-        if self._uses_topic_ids:
-            topic = self._services.metadata.image.topics_by_id.get(wanted.topic_id)
-            if topic is None:
-                return
-            name = topic.name
-        if not access.check(self._client, TOPIC_READ, name):
-            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     async def read_cold(self, cold: NotCached) -> FetchResponse:
         """Read with the help of a worker, and return the response without parking: readers of old data do not wait."""

@@ -86,7 +86,7 @@ class _Mirror:
         answer = _new(struct)
         if source.struct is None:
             # A bare name or number is the key of its entry: the entry's first field of that type.
-            key = next(field for field in struct.fields if field.type == source.type)
+            key = next(each for each in struct.fields if each.type == source.type and each.name != MESSAGE_FIELD)
             setattr(answer, key.name, asked)
         else:
             names = {field.name for field in source.struct.fields}
