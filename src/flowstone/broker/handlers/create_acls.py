@@ -6,6 +6,7 @@ A rule counts on this broker once the response is sent, and on the others as soo
 from __future__ import annotations
 
 from flowstone.broker.handlers.describe_acls import check_enabled
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.topics.metadata_changes import change_in_parts
 from flowstone.cluster.decisions.acl_changes import create_acls
@@ -15,6 +16,7 @@ from flowstone.wire.messages import CreateAclsRequest, CreateAclsResponse, Creat
 
 async def handle(services: Services, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     check_enabled(services)
+    slices = TimeSlices(services.clock.monotonic)
     rules = [
         Acl(
             each.resource_type,
@@ -25,9 +27,12 @@ async def handle(services: Services, context: RequestContext, request: CreateAcl
             each.operation,
             each.permission_type,
         )
-        for each in request.creations
+        async for each in slices.over(request.creations)
     ]
     results = await change_in_parts(services, rules, create_acls)
     return CreateAclsResponse(
-        results=[CreateAclsResponseResult(error_code=each.error, error_message=each.message) for each in results]
+        results=[
+            CreateAclsResponseResult(error_code=each.error, error_message=each.message)
+            async for each in slices.over(results)
+        ]
     )

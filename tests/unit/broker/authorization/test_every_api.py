@@ -69,6 +69,11 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeTransactions": {TXN},
     "ListTransactions": NONE,
     "DescribeTopicPartitions": {TOPIC},
+    "InitializeShareGroupState": {CLUSTER},
+    "ReadShareGroupState": {CLUSTER},
+    "WriteShareGroupState": {CLUSTER},
+    "DeleteShareGroupState": {CLUSTER},
+    "ReadShareGroupStateSummary": {CLUSTER},
 }
 # Versions whose response has no field for the error, or whose requests are others'.
 EXCEPTIONS: dict[tuple[str, int], set[int]] = {
