@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from flowstone.broker.coordinators.coordinator_host import CoordinatorHost, HostServices
+from flowstone.broker.coordinators.group_settings import GroupSettingsSource
 from flowstone.broker.coordinators.internal_topics import offsets_topic
 from flowstone.broker.coordinators.refusal_log import RefusalLog
 from flowstone.broker.loop.workers import Workers
@@ -63,6 +64,7 @@ class GroupCoordinator:
             clock.monotonic,
         )
         self.memory = MemoryBudget(config.group_memory_max_bytes, refusals.refused)
+        self.settings = GroupSettingsSource(metadata, config)
         self._closed = False
         group_config, topics = _group_config(config), _Topics(metadata)
         self._host = CoordinatorHost(
