@@ -54,6 +54,10 @@ from flowstone.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from flowstone.broker.handlers.share import (
+    share_group_describe,
+    share_group_heartbeat,
+)
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.permissions import (
     CLUSTER_ACTION,
@@ -165,6 +169,8 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(64, unregister_broker.handle, 0, 0, (CLUSTER_ALTER,)),
             _serve(65, describe_transactions.handle, 0, 0, (TRANSACTIONAL_ID_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(66, list_transactions.handle, 0, 2, (TRANSACTIONAL_ID_DESCRIBE,)),
+            _serve(76, share_group_heartbeat.handle, 1, 1, (GROUP_READ, TOPIC_DESCRIBE)),
+            _serve(77, share_group_describe.handle, 1, 1, (GROUP_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(75, describe_topic_partitions.handle, 0, 0, (TOPIC_DESCRIBE,)),
         )
     }

@@ -48,6 +48,8 @@ PERMISSIONS = {
     "DescribeTransactions": {"TRANSACTIONAL_ID DESCRIBE", "TOPIC DESCRIBE"},
     "ListTransactions": {"TRANSACTIONAL_ID DESCRIBE"},
     "DescribeTopicPartitions": {"TOPIC DESCRIBE"},
+    "ShareGroupHeartbeat": {"GROUP READ", "TOPIC DESCRIBE"},
+    "ShareGroupDescribe": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
 }
 
 

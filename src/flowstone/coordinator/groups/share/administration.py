@@ -47,5 +47,3 @@ def _described(turn: Turn, member: ShareMember) -> DescribedShareMember:
             if (name := names[topic_id]) is not None  # the topic was deleted
         ),
     )
-
-

@@ -19,7 +19,7 @@ from flowstone.coordinator.groups.config import (
 from flowstone.coordinator.groups.messages import DEAD, CommitRequest, DescribedGroup
 from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupRecord
 from flowstone.coordinator.groups.share.messages import SHARE
-from flowstone.coordinator.groups.share.records import ShareKey, ShareMemberStored, ShareRecordRemoved, TopicPartitions
+from flowstone.coordinator.groups.share_records import ShareKey, ShareMemberStored, ShareRecordRemoved, TopicPartitions
 from flowstone.errors import ErrorCode
 
 EMPTY, STABLE = "Empty", "Stable"
@@ -65,12 +65,13 @@ class ShareGroup:
     states_revision: int = 0  # counts changes of the three above
     members_bytes: int = 0  # an estimate of the memory of the members
     states_bytes: int = 0
-    # Soft: since when the group is Empty, the hash of the topics that was computed last and for what, and until when
-    # no further attempt to initialize state is made.
+    # Soft: since when the group is Empty; the hash of the topics that was computed last, and for what; until when no
+    # further attempt to initialize state is made, and when the first one was.
     state_timestamp_ms: int = NO_TIMESTAMP
     hash_key: tuple[int, int, int] | None = None
     hash_value: int = 0
     next_attempt_ms: int = 0
+    session_ms: int = 0  # the session timeout as of the last heartbeat
     first_attempt_ms: int | None = None
 
     # The interface of all protocols' groups: see `groups.group.AnyGroup`
@@ -124,6 +125,9 @@ class ShareGroup:
     def check_transactional_commit(self, request: CommitRequest) -> ErrorCode:
         return ErrorCode.GROUP_ID_NOT_FOUND
 
+    def session_timeout_ms(self, member_id: str) -> int:
+        return self.session_ms
+
     def described(self) -> DescribedGroup:
         return DescribedGroup(self.group_id, DEAD, ErrorCode.GROUP_ID_NOT_FOUND)
 
@@ -175,7 +179,7 @@ class ShareGroup:
     def _count_topics(self, before: Iterable[str], after: Iterable[str]) -> None:
         names = self.topic_counts.keys()
         known = len(names)
-        added = [name for name in set(after) - set(before)]
+        added = set(after) - set(before)
         self.topic_counts.update(added)
         self.topic_counts.subtract(set(before) - set(after))
         self.topic_counts = +self.topic_counts

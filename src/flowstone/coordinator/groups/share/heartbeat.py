@@ -28,16 +28,15 @@ from flowstone.coordinator.groups.share.messages import (
     ShareHeartbeatRequest,
     ShareHeartbeatResponse,
 )
-from flowstone.coordinator.groups.share.records import (
+from flowstone.coordinator.groups.share.removal import remove_members
+from flowstone.coordinator.groups.share.target import known_topics_hash, topics_hash, update_target
+from flowstone.coordinator.groups.share_records import (
     ShareGroupStored,
     ShareMemberCurrentStored,
     ShareMemberStored,
     TopicPartitions,
 )
-from flowstone.coordinator.groups.share.removal import remove_members
-from flowstone.coordinator.groups.share.target import known_topics_hash, topics_hash, update_target
 from flowstone.coordinator.groups.state import Turn
-from flowstone.coordinator.groups.timers import TimerKind
 from flowstone.errors import ApiError, ErrorCode
 
 MEMBER_ID_LENGTH_MAX = 36
@@ -114,8 +113,10 @@ def _stay(turn: Turn, request: ShareHeartbeatRequest) -> ShareHeartbeatResponse:
     member_epoch = JOIN_EPOCH if member is None else member.epoch
     if member is None or member_epoch != target_epoch or assigned != target:
         turn.append(ShareMemberCurrentStored(group.group_id, stored.member_id, target_epoch, member_epoch, target))
-    turn.schedule(settings.share_session_timeout_ms, TimerKind.SESSION, group, stored.member_id)
-    is_full = request.member_epoch == JOIN_EPOCH or request.subscribed_topics is not None
+    group.session_ms = settings.share_session_timeout_ms
+    turn.keep_session(group, stored.member_id)
+    # A request with the previous epoch follows a response that was lost, maybe with an assignment.
+    is_full = request.member_epoch != member_epoch or request.subscribed_topics is not None
     waits = not target and (target_epoch < epoch or (is_initializing and _is_early(turn, group)))
     return ShareHeartbeatResponse(
         member_id=stored.member_id,
@@ -186,7 +187,8 @@ def _target(
     """Return what the member is to have, and the epoch of that assignment."""
     member = group.members_by_id.get(stored.member_id)
     is_due = turn.now_ms - group.assignment_timestamp_ms >= settings.share_assignment_interval_ms
-    if group.assignment_epoch < epoch and (is_due or not group.members_by_id):
+    has_assignment = any(known.target for known in group.members_by_id.values())
+    if group.assignment_epoch < epoch and (is_due or not has_assignment):
         subscriptions = {each: known.stored.subscribed_topics for each, known in group.members_by_id.items()}
         subscriptions[stored.member_id] = stored.subscribed_topics
         return update_target(turn, group, epoch, subscriptions)[stored.member_id], epoch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flowstone.coordinator.groups.share.records import TopicPartitions
+from flowstone.coordinator.groups.share_records import TopicPartitions
 from flowstone.errors import ErrorCode
 
 SHARE = "share"

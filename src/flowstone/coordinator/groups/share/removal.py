@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection
 
 from flowstone.coordinator.groups.share.group import ShareGroup
-from flowstone.coordinator.groups.share.records import ShareGroupStored, ShareKey, ShareRecordRemoved
 from flowstone.coordinator.groups.share.target import topics_hash
+from flowstone.coordinator.groups.share_records import ShareGroupStored, ShareKey, ShareRecordRemoved
 from flowstone.coordinator.groups.state import Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
 
@@ -35,7 +35,7 @@ def expire(turn: Turn, group: ShareGroup, due: Collection[Timer]) -> None:
 
 def resume(turn: Turn, group: ShareGroup) -> None:
     """Begin the sessions of all members of a group that was just loaded: they could send no heartbeats before."""
-    timeout_ms = turn.shard.settings(group.group_id).share_session_timeout_ms
+    group.session_ms = turn.shard.settings(group.group_id).share_session_timeout_ms
     for member_id in group.members_by_id:
-        turn.schedule(timeout_ms, TimerKind.SESSION, group, member_id)
+        turn.keep_session(group, member_id)
     group.state_timestamp_ms = turn.now_ms

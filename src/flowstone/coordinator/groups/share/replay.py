@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from flowstone.coordinator.groups.config import PARTITION_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
 from flowstone.coordinator.groups.share.group import ShareGroup, ShareMember, TopicStates
-from flowstone.coordinator.groups.share.records import (
+from flowstone.coordinator.groups.share_records import (
     ShareGroupStored,
     ShareKey,
     ShareMemberCurrentStored,

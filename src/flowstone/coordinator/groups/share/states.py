@@ -11,11 +11,14 @@ from collections.abc import Iterable, Mapping
 
 from flowstone.coordinator.groups.share.group import ShareGroup, TopicStates
 from flowstone.coordinator.groups.share.messages import InitializeStates
-from flowstone.coordinator.groups.share.records import ShareStatesStored, TopicPartitions, TopicState
+from flowstone.coordinator.groups.share_records import ShareStatesStored, TopicPartitions, TopicState
 from flowstone.coordinator.groups.state import Turn
 
 ATTEMPT_INTERVAL_MS = 5_000
 """An attempt to initialize state that has no result counts as failed after this time."""
+
+RETRY_MS = 500
+"""The pause after an attempt that failed."""
 
 PARTITIONS_PER_ATTEMPT_MAX = 1_000
 """Partitions whose state one task initializes; a heartbeat after it continues with the others."""

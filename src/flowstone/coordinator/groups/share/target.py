@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from flowstone.coordinator.groups.share.assignor import Partition, assign
 from flowstone.coordinator.groups.share.group import ShareGroup
-from flowstone.coordinator.groups.share.records import ShareMemberTargetStored, ShareTargetStored, TopicPartitions
+from flowstone.coordinator.groups.share_records import ShareMemberTargetStored, ShareTargetStored, TopicPartitions
 from flowstone.coordinator.groups.state import Turn
 
 _HASH_BYTES = 8
@@ -50,7 +50,10 @@ def update_target(
     }
     before = {member_id: member.target for member_id, member in group.members_by_id.items()}
     assignment = assign(
-        {member_id: frozenset(ids[name] for name in names if name in ids) for member_id, names in subscriptions.items()},
+        {
+            member_id: frozenset(ids[name] for name in names if name in ids)
+            for member_id, names in subscriptions.items()
+        },
         assignable,
         {member_id: _flat(partitions) for member_id, partitions in before.items()},
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 
 from flowstone.coordinator.effects import CoordinatorRecord
-from flowstone.coordinator.groups.share.records import (
+from flowstone.coordinator.groups.share_records import (
     ShareGroupStored,
     ShareKey,
     ShareMemberCurrentStored,
