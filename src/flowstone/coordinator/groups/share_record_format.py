@@ -8,12 +8,12 @@ from struct import Struct
 
 from flowstone.coordinator.effects import CoordinatorRecord
 from flowstone.coordinator.groups.share_records import (
+    ShareGroupRecord,
     ShareGroupStored,
-    ShareKey,
+    ShareKeyType,
     ShareMemberCurrentStored,
     ShareMemberStored,
     ShareMemberTargetStored,
-    ShareRecord,
     ShareRecordRemoved,
     ShareStatesStored,
     ShareTargetStored,
@@ -22,37 +22,37 @@ from flowstone.coordinator.groups.share_records import (
 )
 from flowstone.wire.primitives import encode_uvarint, read_tag, read_tag_count, read_uvarint
 
-KEY_TYPES = frozenset(ShareKey)
+KEY_TYPES = frozenset(ShareKeyType)
 _VALUE_VERSION = 0
 _STABLE = 0  # the only state of a share group's member
 _TIMESTAMP_TAG = 0
 _TOPIC_ID_BYTES = 16
 _NO_TAGS = b"\0"
 _SHORT, _INT, _LONG = Struct(">h"), Struct(">i"), Struct(">q")
-_KEYS: dict[type, ShareKey] = {
-    ShareMemberStored: ShareKey.MEMBER,
-    ShareGroupStored: ShareKey.GROUP,
-    ShareTargetStored: ShareKey.TARGET,
-    ShareMemberTargetStored: ShareKey.MEMBER_TARGET,
-    ShareMemberCurrentStored: ShareKey.MEMBER_CURRENT,
-    ShareStatesStored: ShareKey.STATES,
+_KEYS: dict[type, ShareKeyType] = {
+    ShareMemberStored: ShareKeyType.MEMBER,
+    ShareGroupStored: ShareKeyType.GROUP,
+    ShareTargetStored: ShareKeyType.TARGET,
+    ShareMemberTargetStored: ShareKeyType.MEMBER_TARGET,
+    ShareMemberCurrentStored: ShareKeyType.MEMBER_CURRENT,
+    ShareStatesStored: ShareKeyType.STATES,
 }
-_WITH_MEMBER = (ShareKey.MEMBER, ShareKey.MEMBER_TARGET, ShareKey.MEMBER_CURRENT)
+_WITH_MEMBER = (ShareKeyType.MEMBER, ShareKeyType.MEMBER_TARGET, ShareKeyType.MEMBER_CURRENT)
 
 
-def encode(record: ShareRecord) -> CoordinatorRecord:
+def encode(record: ShareGroupRecord) -> CoordinatorRecord:
     if isinstance(record, ShareRecordRemoved):
         return _key(record.key, record.group_id, record.member_id), None
     key = _KEYS[type(record)]
     return _key(key, record.group_id, getattr(record, "member_id", "")), _value(record)
 
 
-def decode(key_type: int, key: bytes, value: bytes | None) -> ShareRecord | None:
+def decode(key_type: int, key: bytes, value: bytes | None) -> ShareGroupRecord | None:
     """Return the typed record, or None for a version that a newer broker wrote.
 
     Raises struct.error, IndexError, ValueError or ProtocolError if the bytes are malformed.
     """
-    kind = ShareKey(key_type)
+    kind = ShareKeyType(key_type)
     group_id, position = _key_string(key, _SHORT.size)
     member_id = ""
     if kind in _WITH_MEMBER:
@@ -67,7 +67,7 @@ def decode(key_type: int, key: bytes, value: bytes | None) -> ShareRecord | None
     return _read(kind, group_id, member_id, reader)
 
 
-def _key(kind: ShareKey, group_id: str, member_id: str) -> bytes:
+def _key(kind: ShareKeyType, group_id: str, member_id: str) -> bytes:
     texts = (group_id, member_id) if kind in _WITH_MEMBER else (group_id,)
     encoded = [text.encode() for text in texts]
     return _SHORT.pack(kind) + b"".join(_SHORT.pack(len(data)) + data for data in encoded)
@@ -81,11 +81,11 @@ def _key_string(key: bytes, position: int) -> tuple[str, int]:
     return key[start : start + length].decode(), start + length
 
 
-def _value(record: ShareRecord) -> bytes:
+def _value(record: ShareGroupRecord) -> bytes:
     return b"".join((_SHORT.pack(_VALUE_VERSION), *_fields(record)))
 
 
-def _fields(record: ShareRecord) -> Iterable[bytes]:
+def _fields(record: ShareGroupRecord) -> Iterable[bytes]:
     match record:
         case ShareMemberStored():
             return (
@@ -199,27 +199,27 @@ class _Reader:
         return self._view[start : self._position]
 
 
-def _read(kind: ShareKey, group_id: str, member_id: str, reader: _Reader) -> ShareRecord:
-    record: ShareRecord
+def _read(kind: ShareKeyType, group_id: str, member_id: str, reader: _Reader) -> ShareGroupRecord:
+    record: ShareGroupRecord
     match kind:
-        case ShareKey.MEMBER:
+        case ShareKeyType.MEMBER:
             rack_id, client_id, client_host = reader.nullable_string(), reader.string(), reader.string()
             topics = tuple(reader.string() for _ in range(reader.count()))
             record = ShareMemberStored(group_id, member_id, rack_id, client_id, client_host, topics)
-        case ShareKey.GROUP:
+        case ShareKeyType.GROUP:
             record = ShareGroupStored(group_id, reader.int32(), reader.int64())
-        case ShareKey.TARGET:
+        case ShareKeyType.TARGET:
             epoch = reader.int32()
             timestamp = reader.tags().get(_TIMESTAMP_TAG)
             return ShareTargetStored(group_id, epoch, 0 if timestamp is None else _LONG.unpack(timestamp)[0])
-        case ShareKey.MEMBER_TARGET:
+        case ShareKeyType.MEMBER_TARGET:
             record = ShareMemberTargetStored(group_id, member_id, _read_topic_partitions(reader))
-        case ShareKey.MEMBER_CURRENT:
+        case ShareKeyType.MEMBER_CURRENT:
             epoch, previous_epoch, _ = reader.int32(), reader.int32(), reader.int8()
             record = ShareMemberCurrentStored(
                 group_id, member_id, epoch, previous_epoch, _read_topic_partitions(reader)
             )
-        case ShareKey.STATES:
+        case ShareKeyType.STATES:
             initializing, initialized = _read_topic_states(reader), _read_topic_states(reader)
             deleting = tuple(_read_topic_info(reader) for _ in range(reader.count()))
             record = ShareStatesStored(group_id, initializing, initialized, deleting)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 TopicPartitions = Mapping[bytes, tuple[int, ...]]
 
 
-class ShareKey(IntEnum):
+class ShareKeyType(IntEnum):
     """The types of the keys of share groups' records."""
 
     MEMBER = 10
@@ -82,11 +82,11 @@ class ShareRecordRemoved(NamedTuple):
     """The tombstone of any of the records above."""
 
     group_id: str
-    key: ShareKey
+    key: ShareKeyType
     member_id: str = ""
 
 
-ShareRecord = (
+ShareGroupRecord = (
     ShareMemberStored
     | ShareGroupStored
     | ShareTargetStored

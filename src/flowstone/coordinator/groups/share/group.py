@@ -19,7 +19,12 @@ from flowstone.coordinator.groups.config import (
 from flowstone.coordinator.groups.messages import DEAD, CommitRequest, DescribedGroup
 from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupRecord
 from flowstone.coordinator.groups.share.messages import SHARE
-from flowstone.coordinator.groups.share_records import ShareKey, ShareMemberStored, ShareRecordRemoved, TopicPartitions
+from flowstone.coordinator.groups.share_records import (
+    ShareKeyType,
+    ShareMemberStored,
+    ShareRecordRemoved,
+    TopicPartitions,
+)
 from flowstone.errors import ErrorCode
 
 EMPTY, STABLE = "Empty", "Stable"
@@ -133,7 +138,8 @@ class ShareGroup:
 
     def removal(self) -> Sequence[GroupRecord]:
         return tuple(
-            ShareRecordRemoved(self.group_id, key) for key in (ShareKey.STATES, ShareKey.TARGET, ShareKey.GROUP)
+            ShareRecordRemoved(self.group_id, key)
+            for key in (ShareKeyType.STATES, ShareKeyType.TARGET, ShareKeyType.GROUP)
         )
 
     # Members and their topics

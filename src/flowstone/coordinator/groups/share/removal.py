@@ -7,11 +7,11 @@ from collections.abc import Collection
 
 from flowstone.coordinator.groups.share.group import ShareGroup
 from flowstone.coordinator.groups.share.target import topics_hash
-from flowstone.coordinator.groups.share_records import ShareGroupStored, ShareKey, ShareRecordRemoved
+from flowstone.coordinator.groups.share_records import ShareGroupStored, ShareKeyType, ShareRecordRemoved
 from flowstone.coordinator.groups.state import Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
 
-_MEMBER_KEYS = (ShareKey.MEMBER_CURRENT, ShareKey.MEMBER_TARGET, ShareKey.MEMBER)
+_MEMBER_KEYS = (ShareKeyType.MEMBER_CURRENT, ShareKeyType.MEMBER_TARGET, ShareKeyType.MEMBER)
 
 
 def remove_members(turn: Turn, group: ShareGroup, member_ids: Collection[str]) -> None:

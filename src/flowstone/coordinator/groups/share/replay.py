@@ -8,12 +8,12 @@ from __future__ import annotations
 from flowstone.coordinator.groups.config import PARTITION_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
 from flowstone.coordinator.groups.share.group import ShareGroup, ShareMember, TopicStates
 from flowstone.coordinator.groups.share_records import (
+    ShareGroupRecord,
     ShareGroupStored,
-    ShareKey,
+    ShareKeyType,
     ShareMemberCurrentStored,
     ShareMemberStored,
     ShareMemberTargetStored,
-    ShareRecord,
     ShareRecordRemoved,
     ShareStatesStored,
     ShareTargetStored,
@@ -23,7 +23,7 @@ from flowstone.coordinator.groups.state import ShardState
 from flowstone.coordinator.groups.timers import Timer, TimerKind
 
 
-def replay(state: ShardState, record: ShareRecord) -> None:
+def replay(state: ShardState, record: ShareGroupRecord) -> None:
     if isinstance(record, ShareRecordRemoved):
         _remove(state, record)
         return
@@ -55,19 +55,19 @@ def _remove(state: ShardState, record: ShareRecordRemoved) -> None:
         return
     member = group.members_by_id.get(record.member_id)
     match record.key:
-        case ShareKey.MEMBER:
+        case ShareKeyType.MEMBER:
             group.remove_member(record.member_id)
             state.timers.cancel(Timer(TimerKind.SESSION, record.group_id, record.member_id))
-        case ShareKey.GROUP:
+        case ShareKeyType.GROUP:
             del state.groups[record.group_id]
-        case ShareKey.TARGET:
+        case ShareKeyType.TARGET:
             group.assignment_epoch, group.assignment_timestamp_ms = 0, 0
-        case ShareKey.MEMBER_TARGET if member is not None:
+        case ShareKeyType.MEMBER_TARGET if member is not None:
             group.assign(member, target={})
-        case ShareKey.MEMBER_CURRENT if member is not None:
+        case ShareKeyType.MEMBER_CURRENT if member is not None:
             member.epoch, member.previous_epoch = 0, 0
             group.assign(member, assigned={})
-        case ShareKey.STATES:
+        case ShareKeyType.STATES:
             group.initializing, group.initialized, group.deleting = {}, {}, {}
             _count_states(group)
 

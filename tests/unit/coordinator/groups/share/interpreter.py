@@ -1,15 +1,15 @@
 """The commands of the scenario files of share groups, and how what happens is written down.
 
-    topics t=4 u=2                the cluster's topics, with their partitions; a topic that is missing was deleted
-    join a topics=t [rack=]       a heartbeat with epoch 0; beat a [topics=] [epoch=] [member=] [group=] [rack=]
-    leave a                       a heartbeat with epoch -1
-    initialize | fail             the share coordinator has created the state that was asked for, or could not
-    form a b topics=t             joins and beats until these are members of one assignment
-    list [states=] [types=] | describe | describe-classic | delete-group
-    classic-join x | commit t-0=5 | delete-offsets t-0        as clients of the classic protocol do it
-    wait 3000                     milliseconds
-    restart [config=value ...]    the coordinator moves: the log is replayed elsewhere
-    setting name=value            a setting of the group
+topics t=4 u=2                the cluster's topics, with their partitions; a topic that is missing was deleted
+join a topics=t [rack=]       a heartbeat with epoch 0; beat a [topics=] [epoch=] [member=] [group=] [rack=]
+leave a                       a heartbeat with epoch -1
+initialize | fail             the share coordinator has created the state that was asked for, or could not
+form a b topics=t             joins and beats until these are members of one assignment
+list [states=] [types=] | describe | describe-classic | delete-group
+classic-join x | commit t-0=5 | delete-offsets t-0        as clients of the classic protocol do it
+wait 3000                     milliseconds
+restart [config=value ...]    the coordinator moves: the log is replayed elsewhere
+setting name=value            a setting of the group
 """
 
 from __future__ import annotations
