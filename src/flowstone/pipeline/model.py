@@ -142,7 +142,7 @@ class TopicSink:
 
 @dataclass(frozen=True)
 class TableSink:
-    """`kind` is delta, iceberg or parquet. With `keys` rows replace older ones of the same keys (merge)."""
+    """A table of a `kind` (delta, iceberg, parquet). With `keys`, new rows replace those of the same keys."""
 
     kind: str
     path: str

@@ -109,8 +109,8 @@ class Housekeeping:
     async def checkpoint(self) -> None:
         """Write recovery points, log starts and high watermarks to disk.
 
-        Raises ApiError if that fails: the old checkpoints are still there, so the logs stay online. The directory has
-        failed is found out meanwhile.
+        Raises ApiError if that fails: the old checkpoints are still there, so the logs stay online. An error other than
+        a full disk is reported to `on_error`, which decides whether the directory has failed.
         """
         try:
             await asyncio.wrap_future(self._worker.submit(self.checkpoint_writer()))
