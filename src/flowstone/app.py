@@ -22,6 +22,9 @@ from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.coordinator_host import HostServices
 from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
 from flowstone.broker.coordinators.local_markers import LocalMarkers
+from flowstone.broker.coordinators.share.share_coordinator import ShareCoordinator
+from flowstone.broker.coordinators.share.share_states import ShareStates
+from flowstone.broker.coordinators.share.state_initializer import StateInitializer
 from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.fetching.fetch_sessions import FetchSessions
@@ -144,6 +147,7 @@ class App:
             await self._register(self._bind())
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
             await self._transactions.wait_loaded(COORDINATORS_LOAD_WAIT_S)
+            await self._shares.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
             self.kill()
             raise
@@ -204,6 +208,10 @@ class App:
         self._workers.close()
 
     def _close_coordinators(self) -> None:
+        if hasattr(self, "_share_states"):
+            self._state_initializer.close()
+            self._share_states.close()
+            self._shares.close()
         if hasattr(self, "_transactions"):
             self._transactions.close()
         if hasattr(self, "_groups"):
@@ -317,11 +325,18 @@ class App:
         self._metadata.on_wait(self._assignments.settled)
         self._metadata.on_failure(self._fail)
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
+        host_services = HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers)
         self._transactions = TransactionCoordinator(
-            HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers),
+            host_services,
             LocalMarkers(self._partitions, self._metadata, self._clock, self._groups),
-            lambda: BrokerPeers(self._inter_broker_listener, self._metadata, self._clock, self._network),
+            self._make_peers,
         )
+        self._shares = ShareCoordinator(host_services)
+        self._share_states = ShareStates(
+            self.config.node_id, self._shares, self._metadata, self._clock, self._make_peers()
+        )
+        self._state_initializer = StateInitializer(self._share_states, self._clock.monotonic)
+        self._groups.initialize_states = self._state_initializer.begin
         return make_services(
             config=self.config,
             topic_defaults=self._topic_defaults,
@@ -337,9 +352,13 @@ class App:
             workers=self._workers,
             groups=self._groups,
             transactions=self._transactions,
+            share_states=self._share_states,
             cluster=self._cluster,
             intercept=self._intercept,
         )
+
+    def _make_peers(self) -> BrokerPeers:
+        return BrokerPeers(self._inter_broker_listener, self._metadata, self._clock, self._network)
 
     def _bind(self) -> dict[str, Endpoint]:
         """Bind the listeners; return the addresses that clients are told."""

@@ -16,6 +16,7 @@ from flowstone.broker.topics.encoded_topics import MetadataParts
 if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
     from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+    from flowstone.broker.coordinators.share.share_states import ShareStates
     from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from flowstone.broker.fetching.fetch_sessions import FetchSessions
     from flowstone.broker.loop.workers import Workers
@@ -42,6 +43,7 @@ def make_services(
     workers: Workers,
     groups: GroupCoordinator,
     transactions: TransactionCoordinator,
+    share_states: ShareStates,
     cluster: Clustering | None = None,
     intercept: Intercept | None = None,
 ) -> Services:
@@ -59,6 +61,7 @@ def make_services(
         workers=workers,
         groups=groups,
         transactions=transactions,
+        share_states=share_states,
         cluster=cluster,
         metrics=Metrics(),
         metadata_parts=MetadataParts(),
