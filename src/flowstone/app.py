@@ -24,7 +24,6 @@ from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
 from flowstone.broker.coordinators.local_markers import LocalMarkers
 from flowstone.broker.coordinators.share.share_coordinator import ShareCoordinator
 from flowstone.broker.coordinators.share.share_states import ShareStates
-from flowstone.broker.coordinators.share.state_initializer import StateInitializer
 from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.fetching.fetch_sessions import FetchSessions
@@ -209,7 +208,6 @@ class App:
 
     def _close_coordinators(self) -> None:
         if hasattr(self, "_share_states"):
-            self._state_initializer.close()
             self._share_states.close()
             self._shares.close()
         if hasattr(self, "_transactions"):
@@ -335,8 +333,6 @@ class App:
         self._share_states = ShareStates(
             self.config.node_id, self._shares, self._metadata, self._clock, self._make_peers()
         )
-        self._state_initializer = StateInitializer(self._share_states, self._clock.monotonic)
-        self._groups.initialize_states = self._state_initializer.begin
         return make_services(
             config=self.config,
             topic_defaults=self._topic_defaults,

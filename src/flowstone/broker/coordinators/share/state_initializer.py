@@ -1,4 +1,4 @@
-"""Initializes the state of share partitions at the share coordinator, for the share groups that this broker coordinates.
+"""Initializes the state of share partitions at the share coordinator, for share groups that this broker coordinates.
 
 A group's shard returns the task; its outcome is passed back to the shard, which notes it. If this broker stops or the
 shard moves in between, the next heartbeat of the group asks again: initializing twice changes nothing.
@@ -6,7 +6,6 @@ shard moves in between, the next heartbeat of the group asks again: initializing
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -27,19 +26,11 @@ LOG_INTERVAL_S = 60.0
 class StateInitializer:
     def __init__(self, states: ShareStates, monotonic: Callable[[], float]) -> None:
         self._states, self._monotonic = states, monotonic
-        self._running: set[asyncio.Task[None]] = set()
         self._logged_s: float | None = None
-
-    def close(self) -> None:
-        """Stop what is under way."""
-        for task in tuple(self._running):
-            task.cancel()
 
     def begin(self, shard: HostedShard[GroupShard], task: InitializeStates) -> None:
         """Begin a task, and return at once."""
-        running = asyncio.ensure_future(self._initialize(shard, task))
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
+        self._states.spawn(self._initialize(shard, task))
 
     async def _initialize(self, shard: HostedShard[GroupShard], task: InitializeStates) -> None:
         results = await self._states.initialize(

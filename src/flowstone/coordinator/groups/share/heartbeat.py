@@ -106,7 +106,7 @@ def _stay(turn: Turn, request: ShareHeartbeatRequest) -> ShareHeartbeatResponse:
     if member is None or member.stored != stored:
         turn.append(stored)
     topic_counts = group.topic_counts_with(member, stored.subscribed_topics)
-    epoch = _group_epoch(turn, group, member, topic_counts)
+    epoch = _group_epoch(turn, group, topic_counts)
     target, target_epoch = _target(turn, group, epoch, stored, settings)
     is_initializing = states.initialize_missing(turn, group, epoch, topic_counts)
     assigned = NO_PARTITIONS if member is None else member.assigned
@@ -171,11 +171,11 @@ def _check_size(turn: Turn, group: ShareGroup, member: ShareMember | None, store
         raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
-def _group_epoch(turn: Turn, group: ShareGroup, member: ShareMember | None, topic_counts: Mapping[str, int]) -> int:
-    """Return the group epoch, raised if the member is new or anything has changed that assignments depend on."""
-    is_same = topic_counts is group.topic_counts
+def _group_epoch(turn: Turn, group: ShareGroup, topic_counts: Mapping[str, int]) -> int:
+    """Return the group epoch, raised if anything has changed that assignments depend on."""
+    is_same = topic_counts is group.topic_counts  # never for a new member
     metadata_hash = known_topics_hash(turn, group) if is_same else topics_hash(turn, group, topic_counts)
-    if member is not None and is_same and metadata_hash == group.metadata_hash:
+    if is_same and metadata_hash == group.metadata_hash:
         return group.epoch
     turn.append(ShareGroupStored(group.group_id, group.epoch + 1, metadata_hash))
     return group.epoch + 1
