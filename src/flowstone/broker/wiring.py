@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowstone.broker.clustering.log_starts import LogStarts
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from flowstone.log.manager import LogManager
     from flowstone.ports.clock import Clock
     from flowstone.replication.served_partitions import Partitions
+
+# Reserved: used neither for open log files nor for connections, so that a flush or checkpoint always gets one.
+RESERVED_DESCRIPTORS = 64
 
 
 def make_services(
@@ -74,3 +78,10 @@ def make_services(
         verification=TransactionVerification(clock),
         intercept=intercept,
     )
+
+
+def within_descriptors(descriptors: int, config: BrokerConfig) -> BrokerConfig:
+    """Return the settings limited to the available descriptors: half for log files, most others for connections."""
+    log_files = min(config.log_open_files_max, descriptors // 2)
+    connections = max(descriptors - log_files - RESERVED_DESCRIPTORS, 1)
+    return replace(config, log_open_files_max=log_files, max_connections=min(config.max_connections, connections))

@@ -13,7 +13,6 @@ from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.coordinator_host import HostServices
 from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
 from flowstone.broker.coordinators.local_markers import LocalMarkers
-from flowstone.broker.coordinators.share.share_coordinator import ShareCoordinator
 from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from flowstone.broker.dispatch.registry import ENDPOINTS
@@ -74,7 +73,7 @@ class AdminBroker:
                 LocalMarkers(partitions, self.metadata, clock, groups),
                 lambda: BrokerPeers("INSIDE", self.metadata, clock, unused),
             ),
-            share_states=ShareStates(config.node_id, ShareCoordinator(host_services), self.metadata, clock, peers),
+            share_states=ShareStates(host_services, peers),
         )
 
     @property

@@ -12,16 +12,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from typing import Any, TypeVar
 
 from flowstone.broker.coordinators.broker_peers import BrokerPeers
+from flowstone.broker.coordinators.coordinator_host import HostServices
 from flowstone.broker.coordinators.share import share_requests
 from flowstone.broker.coordinators.share.share_coordinator import ShareCall, ShareCoordinator
 from flowstone.broker.coordinators.share.share_requests import RemoteCall
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import NO_LEADER
-from flowstone.cluster.metadata import Metadata
 from flowstone.coordinator.share.messages import InitialState, StateRead, StateResult, StateSummary, StateWrite
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.ports.clock import Clock
 from flowstone.promise import Promise
 
 # How long another broker's coordinator may take to answer.
@@ -45,18 +44,23 @@ Answer = TypeVar("Answer", StateResult, StateRead, StateSummary)
 
 
 class ShareStates:
-    def __init__(
-        self, node_id: int, coordinator: ShareCoordinator, metadata: Metadata, clock: Clock, peers: BrokerPeers
-    ) -> None:
-        self._node_id, self.coordinator, self._metadata = node_id, coordinator, metadata
-        self._clock, self._peers = clock, peers
+    def __init__(self, services: HostServices, peers: BrokerPeers) -> None:
+        """Create the coordinator of this broker too; `peers` are its connections to others."""
+        self.coordinator = ShareCoordinator(services)
+        self._node_id, self._metadata, self._clock = services.config.node_id, services.metadata, services.clock
+        self._peers = peers
         self._running: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        """Stop all requests under way: their promises are not resolved any more."""
+        """Stop all requests under way, whose promises are not resolved any more, and close the coordinator."""
         for task in tuple(self._running):
             task.cancel()
         self._peers.close()
+        self.coordinator.close()
+
+    async def wait_loaded(self, timeout_s: float) -> None:
+        """Return when each shard hosted now has been loaded or has failed to load, or after `timeout_s`."""
+        await self.coordinator.wait_loaded(timeout_s)
 
     async def initialize(self, states: Sequence[InitialState]) -> Mapping[ShareKey, StateResult]:
         """Begin the states of share partitions; create the topic of states if there is none.
