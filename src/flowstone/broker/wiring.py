@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowstone.broker.clustering.log_starts import LogStarts
-from flowstone.broker.coordinators.share.state_initializer import StateInitializer
 from flowstone.broker.network.unsent_bytes import UnsentTotal
 from flowstone.broker.requests.broker_metrics import Metrics
 from flowstone.broker.requests.context import Intercept, Services
@@ -53,7 +52,6 @@ def make_services(
     intercept: Intercept | None = None,
 ) -> Services:
     """Return the services of one broker: the given parts, and new ones that need nothing but these."""
-    groups.initialize_states = StateInitializer(share_states, clock.monotonic).begin
     return Services(
         config=config,
         topic_defaults=topic_defaults,

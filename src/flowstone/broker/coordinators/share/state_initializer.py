@@ -9,6 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from flowstone.broker.coordinators.broker_peers import BrokerPeers
+from flowstone.broker.coordinators.coordinator_host import HostServices
+from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
 from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.coordinator.groups.share.messages import InitializeStates
@@ -21,6 +24,13 @@ logger = logging.getLogger(__name__)
 
 # A failure is logged at most this often: every heartbeat of every group may fail while the topic has no leader.
 LOG_INTERVAL_S = 60.0
+
+
+def states_for_groups(groups: GroupCoordinator, services: HostServices, peers: BrokerPeers) -> ShareStates:
+    """Return the states of share partitions, which are initialized from now on when the groups ask for it."""
+    states = ShareStates(services, peers)
+    groups.initialize_states = StateInitializer(states, services.clock.monotonic).begin
+    return states
 
 
 class StateInitializer:
