@@ -122,6 +122,7 @@ REASONS = {
     "src/flowstone/pipeline": "types and errors, used by the tests of its packages",
     "src/flowstone/pipeline/state": "through the store: tests/unit/pipeline/state/test_store.py",
     "src/flowstone/pipeline/formats": "expressions of Spark: tests/spark_pipeline/test_formats.py and its neighbours",
+    "src/flowstone/pipeline/formats/avro": "one decoder and one encoder: tests/unit/pipeline/formats/avro",
     "src/flowstone/cli/pipeline": BY_PIPELINES,
     "src/flowstone/pipeline/authoring": BY_PIPELINES,
     "src/flowstone/pipeline/engine": BY_PIPELINES,
