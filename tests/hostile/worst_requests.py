@@ -33,6 +33,7 @@ def cases() -> Iterator[Case]:
     yield from _reading()
     yield from _describing()
     yield from _changing()
+    yield from _securing()
     yield from _grouping()
     yield from _transacting()
     yield from _sharing()
@@ -266,9 +267,6 @@ def _changing() -> Iterator[Case]:
         500,
         5000,
     )
-    yield Case("CreateAcls", 3, lambda n: m.CreateAclsRequest(creations=[_rule(name) for name in _names(n)]))
-    yield Case("DescribeAcls", 3, lambda n: m.DescribeAclsRequest(resource_name_filter="x" * min(n, 30_000)))
-    yield Case("DeleteAcls", 3, lambda n: m.DeleteAclsRequest(filters=[m.DeleteAclsRequestFilter()] * n))
     for kind, names in ((TOPIC, lambda n: _names(n, "made")), (TOPIC, lambda n: [WIDE] * n), (BROKER, _names)):
         stem = names(1)[0]
         yield Case(f"AlterConfigs of {stem}, type {kind}", 2, lambda n, k=kind, f=names: _alter(k, f(n)), 2000, 20_000)
@@ -364,6 +362,12 @@ def _reassign(count: int) -> m.AlterPartitionReassignmentsRequest:
     )
 
 
+def _securing() -> Iterator[Case]:
+    yield Case("CreateAcls", 3, lambda n: m.CreateAclsRequest(creations=[_rule(name) for name in _names(n)]))
+    yield Case("DescribeAcls", 3, lambda n: m.DescribeAclsRequest(resource_name_filter="x" * min(n, 30_000)))
+    yield Case("DeleteAcls", 3, lambda n: m.DeleteAclsRequest(filters=[m.DeleteAclsRequestFilter()] * n))
+
+
 def _grouping() -> Iterator[Case]:
     for version in (7, 2):
         yield Case("OffsetCommit of many partitions", version, lambda n: _commit([(WIDE, _wide(n))]))
@@ -405,6 +409,9 @@ def _grouping() -> Iterator[Case]:
     yield Case("ListGroups", 5, lambda n: m.ListGroupsRequest(states_filter=_names(n), types_filter=_names(n)))
     yield Case("JoinGroup", 3, _join)
     yield Case("JoinGroup with long protocols", 3, lambda n: _join(4, bytes(20 * n)))
+    yield Case("ShareGroupHeartbeat that joins", 1, lambda n: _share_heartbeat(0, _names(n)))
+    yield Case("ShareGroupHeartbeat that leaves", 1, lambda n: _share_heartbeat(-1, None))
+    yield Case("ShareGroupDescribe", 1, lambda n: m.ShareGroupDescribeRequest(group_ids=_names(n)))
     yield Case(
         "SyncGroup",
         4,
@@ -422,6 +429,12 @@ def _grouping() -> Iterator[Case]:
         lambda n: m.LeaveGroupRequest(
             group_id=GROUP, members=[m.LeaveGroupRequestMember(member_id=name) for name in _names(n)]
         ),
+    )
+
+
+def _share_heartbeat(member_epoch: int, topics: list[str] | None) -> m.ShareGroupHeartbeatRequest:
+    return m.ShareGroupHeartbeatRequest(
+        group_id="share", member_id="m", member_epoch=member_epoch, subscribed_topic_names=topics
     )
 
 

@@ -107,6 +107,7 @@ REASONS = {
     "src/flowstone/coordinator": BY_SIMULATION,
     "src/flowstone/coordinator/groups": BY_SIMULATION,
     "src/flowstone/coordinator/groups/classic": BY_SIMULATION,
+    "src/flowstone/coordinator/groups/share": BY_SIMULATION,
     "src/flowstone/coordinator/share": BY_OWNER,
     "src/flowstone/coordinator/transactions": BY_SIMULATION,
     "src/flowstone/embedded": BY_FIXTURES,

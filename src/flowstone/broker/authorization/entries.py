@@ -95,7 +95,7 @@ class Entries:
         """Return the permissions that an entry needs, and its resource's name."""
         if self._name is None:
             return self._needed, entry
-        name: str | None = getattr(entry, self._name)
+        name: str | None = getattr(entry, self._name, None)
         if not name and hasattr(entry, "topic_id"):
             topic = image.topics_by_id.get(entry.topic_id)
             name = None if topic is None else topic.name

@@ -107,7 +107,7 @@ class AddedPartitions(Entries):
                 yield
             results.append(AddPartitionsToTxnResponseTopic(name=topic.name, results_by_partition=partitions))
         answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-        return Restriction(_unchanged, answer)
+        return Restriction(unchanged, answer)
 
 
 class CoordinatorKeys(Entries):
@@ -192,7 +192,7 @@ class CreatedTopics(Entries):
     def restrict(self, services: Services, context: RequestContext, request: Any) -> Restricting:
         restriction = yield from super().restrict(services, context, request)
         access, session = access_of(services), context.session
-        complete = _unchanged if restriction is None else restriction.complete
+        complete = unchanged if restriction is None else restriction.complete
 
         def hide(response: Any) -> Any:
             for topic in response.topics:
@@ -219,7 +219,7 @@ class DescribedGroups(Entries):
         if not request.include_authorized_operations:
             return restriction
         access, session = access_of(services), context.session
-        complete = _unchanged if restriction is None else restriction.complete
+        complete = unchanged if restriction is None else restriction.complete
 
         def tell(response: Any) -> Any:
             for group in response.groups:
@@ -244,7 +244,7 @@ class DescribedTransactions(Entries):
     def restrict(self, services: Services, context: RequestContext, request: Any) -> Restricting:
         restriction = yield from super().restrict(services, context, request)
         access, session = access_of(services), context.session
-        complete = _unchanged if restriction is None else restriction.complete
+        complete = unchanged if restriction is None else restriction.complete
 
         def hide(response: Any) -> Any:
             for each in response.transaction_states:
@@ -286,7 +286,7 @@ class FetchedOffsets:
             for group in request.groups:
                 if group.topics is not None:
                     yield from self._refuse_topics(services, context, group, refused)
-        complete = _unchanged if restriction is None else restriction.complete
+        complete = unchanged if restriction is None else restriction.complete
         shown = self._hiding(services, context, lambda response: response.groups)
 
         def finish(response: Any) -> Any:
@@ -352,7 +352,7 @@ def _no_groups(_: Any) -> Any:
     return ()
 
 
-def _unchanged(response: Any) -> Any:
+def unchanged(response: Any) -> Any:
     return response
 
 

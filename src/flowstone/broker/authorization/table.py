@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from flowstone.broker.authorization.entries import Entries, ProducedTopics
 from flowstone.broker.authorization.guards import Guard
+from flowstone.broker.authorization.share_groups import DescribedShareGroups, SubscribingMembers
 from flowstone.broker.authorization.special import (
     ALTERED_CONFIGS,
     DESCRIBED_CONFIGS,
@@ -89,6 +90,16 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "DescribeProducers": Entries("topics", TOPIC_READ),
         "DescribeTransactions": DescribedTransactions(),
         "ListTransactions": Completed(TRANSACTIONAL_ID_DESCRIBE, hides_if=always, complete=hide_transactions),
+        "ShareGroupHeartbeat": SubscribingMembers(),
+        "ShareGroupDescribe": DescribedShareGroups(),
+        "ShareFetch": Entries("topics", TOPIC_READ, whole=(Check(GROUP_READ, "group_id"),)),
+        "ShareAcknowledge": Entries("topics", TOPIC_READ, whole=(Check(GROUP_READ, "group_id"),)),
+        "AlterShareGroupOffsets": Entries(
+            "topics", TOPIC_READ, name="topic_name", whole=(Check(GROUP_READ, "group_id"),)
+        ),
+        "DeleteShareGroupOffsets": Entries(
+            "topics", TOPIC_READ, name="topic_name", whole=(Check(GROUP_DELETE, "group_id"),)
+        ),
     }
 )
 # APIs whose handlers check permissions themselves, because what they need shows only while they run.

@@ -69,6 +69,8 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeTransactions": {TXN},
     "ListTransactions": NONE,
     "DescribeTopicPartitions": {TOPIC},
+    "ShareGroupHeartbeat": {GROUP},
+    "ShareGroupDescribe": {GROUP},
     "InitializeShareGroupState": {CLUSTER},
     "ReadShareGroupState": {CLUSTER},
     "WriteShareGroupState": {CLUSTER},
@@ -93,7 +95,7 @@ class Names(NamedTuple):
     topic_id: bytes
 
     def of(self, field: str) -> str:
-        if field in ("group_id", "groups", "groups_names", "key", "coordinator_keys"):
+        if field in ("group_id", "groups", "group_ids", "groups_names", "key", "coordinator_keys"):
             return self.group
         if "transactional_id" in field:
             return self.transactional_id
