@@ -32,6 +32,7 @@ from flowstone.broker.lag.late_transactions import LateTransactions
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.network.listeners import advertise, parse_listeners
 from flowstone.broker.network.server import Server
+from flowstone.broker.requests.audit import open_audit
 from flowstone.broker.requests.batch_preparation import Preparing
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.parked import Waiting
@@ -174,6 +175,7 @@ class App:
         await self._metadata.close()
         self._assignments.stop()
         self._workers.close()
+        self.services.audit.close()
         self._logs.close()
 
     def kill(self) -> None:
@@ -345,6 +347,7 @@ class App:
             share_states=self._share_states,
             cluster=self._cluster,
             intercept=self._intercept,
+            audit=open_audit(self.config, self._files, self._clock, self._workers),
         )
 
     def _bind(self) -> dict[str, Endpoint]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flowstone.broker.clustering.log_starts import LogStarts
 from flowstone.broker.network.unsent_bytes import UnsentTotal
 from flowstone.broker.requests.access import open_access
+from flowstone.broker.requests.audit import AuditLog
 from flowstone.broker.requests.broker_metrics import Metrics
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.disk_floor import DiskFloor
@@ -51,8 +52,10 @@ def make_services(
     share_states: ShareStates,
     cluster: Clustering | None = None,
     intercept: Intercept | None = None,
+    audit: AuditLog | None = None,
 ) -> Services:
     """Return the services of one broker: the given parts, and new ones that need nothing but these."""
+    audit = audit or AuditLog(clock, workers, None)
     return Services(
         config=config,
         topic_defaults=topic_defaults,
@@ -75,7 +78,8 @@ def make_services(
         unsent=UnsentTotal(),
         producers=ProducerAdmission(clock, lambda: logs.logs.values()),
         verification=TransactionVerification(clock),
-        access=open_access(config, metadata, lambda session, permission, name: None),
+        audit=audit,
+        access=open_access(config, metadata, audit.denied),
         intercept=intercept,
     )
 
