@@ -54,6 +54,13 @@ from flowstone.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from flowstone.broker.handlers.share import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.permissions import (
     CLUSTER_ACTION,
@@ -165,6 +172,11 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(64, unregister_broker.handle, 0, 0, (CLUSTER_ALTER,)),
             _serve(65, describe_transactions.handle, 0, 0, (TRANSACTIONAL_ID_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(66, list_transactions.handle, 0, 2, (TRANSACTIONAL_ID_DESCRIBE,)),
+            _serve(83, initialize_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
+            _serve(84, read_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
+            _serve(85, write_share_group_state.handle, 0, 1, (CLUSTER_ACTION,)),
+            _serve(86, delete_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
+            _serve(87, read_share_group_state_summary.handle, 0, 1, (CLUSTER_ACTION,)),
             _serve(75, describe_topic_partitions.handle, 0, 0, (TOPIC_DESCRIBE,)),
         )
     }
