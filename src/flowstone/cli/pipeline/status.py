@@ -84,9 +84,8 @@ def _paragraphs(found: Status) -> list[str]:
     if state.runs:
         names = ["run", "started", "ended", "read", "written", "letters", "restarts", "reason"]
         parts.append(table(names, [_run_row(each) for each in state.runs[:RUNS_SHOWN_MAX]], width))
-    for error in state.errors[:ERRORS_SHOWN_MAX]:
-        parts.append(f"error of query {error.query} at {format_time(error.at_ms)}: {error.message}")
-    return parts
+    errors = state.errors[:ERRORS_SHOWN_MAX]
+    return parts + [f"error of query {each.query} at {format_time(each.at_ms)}: {each.message}" for each in errors]
 
 
 def _headline(found: Status) -> str:

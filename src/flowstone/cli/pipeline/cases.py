@@ -20,10 +20,10 @@ ROWS_SHOWN_MAX = 10
 
 
 def register(app: typer.Typer) -> None:
-    app.command("test")(test)
+    app.command("test")(run_tests)
 
 
-def test(
+def run_tests(
     directory: Directory,
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Run only this test; may be repeated.")] = None,
     json_output: JsonOutput = False,
@@ -45,7 +45,7 @@ def test(
                 for line in _differences(result):
                     print(f"    {line}", flush=True)
     if not json_output:
-        print(f"{counted(len(model.cases if not only else only), 'test')}, {failed} failed")
+        print(f"{counted(len(only if only else model.cases), 'test')}, {failed} failed")
     if failed:
         raise typer.Exit(EXIT_FAILURE)
 
