@@ -91,4 +91,4 @@ def ship(model: PipelineModel) -> None:
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if file and Path(file).parent == model.directory:
-            cloudpickle.register_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
