@@ -32,7 +32,6 @@ from flowstone.broker.lag.late_transactions import LateTransactions
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.network.listeners import advertise, parse_listeners
 from flowstone.broker.network.server import Server
-from flowstone.broker.requests.audit import open_audit
 from flowstone.broker.requests.batch_preparation import Preparing
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.parked import Waiting
@@ -329,6 +328,7 @@ class App:
             make_peers,
         )
         self._share_states = states_for_groups(self._groups, host_services, make_peers())
+        slots = self.config.max_incremental_fetch_session_cache_slots
         return make_services(
             config=self.config,
             topic_defaults=self._topic_defaults,
@@ -337,9 +337,7 @@ class App:
             logs=self._logs,
             partitions=self._partitions,
             waiting=Waiting(self._clock, self.config.max_parked_requests),
-            fetch_sessions=FetchSessions(
-                self._clock, self.config.max_incremental_fetch_session_cache_slots, SystemRandom()
-            ),
+            fetch_sessions=FetchSessions(self._clock, slots, SystemRandom()),
             preparing=Preparing(self._workers, self._clock),
             workers=self._workers,
             groups=self._groups,
@@ -347,7 +345,7 @@ class App:
             share_states=self._share_states,
             cluster=self._cluster,
             intercept=self._intercept,
-            audit=open_audit(self.config, self._files, self._clock, self._workers),
+            files=self._files,
         )
 
     def _bind(self) -> dict[str, Endpoint]:
