@@ -17,6 +17,8 @@ from flowstone.broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -165,6 +167,8 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(64, unregister_broker.handle, 0, 0, (CLUSTER_ALTER,)),
             _serve(65, describe_transactions.handle, 0, 0, (TRANSACTIONAL_ID_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(66, list_transactions.handle, 0, 2, (TRANSACTIONAL_ID_DESCRIBE,)),
+            _serve(68, consumer_group_heartbeat.handle, 0, 1, (GROUP_READ, TOPIC_DESCRIBE)),
+            _serve(69, consumer_group_describe.handle, 0, 1, (GROUP_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(75, describe_topic_partitions.handle, 0, 0, (TOPIC_DESCRIBE,)),
         )
     }
