@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from flowstone.broker.handlers.consumer_group_heartbeat import SUBSCRIBED_TOPICS_MAX
 from flowstone.wire import messages as m
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
@@ -407,6 +408,12 @@ def _grouping() -> Iterator[Case]:
     )
     yield Case("Heartbeat", 4, lambda n: m.HeartbeatRequest(group_id="g" * 32000, generation_id=1, member_id="m"))
     yield Case(
+        "ConsumerGroupHeartbeat of many topics", 1, lambda n: _beat(topics=_names(min(n, SUBSCRIBED_TOPICS_MAX)))
+    )
+    yield Case("ConsumerGroupHeartbeat with a regular expression", 1, lambda n: _beat(regex="(a*)*" * (n // 100)))
+    yield Case("ConsumerGroupHeartbeat of many partitions", 1, lambda n: _beat(owned=range(n)))
+    yield Case("ConsumerGroupDescribe", 1, lambda n: m.ConsumerGroupDescribeRequest(group_ids=_names(n)))
+    yield Case(
         "LeaveGroup",
         5,
         lambda n: m.LeaveGroupRequest(
@@ -525,6 +532,22 @@ def _fetch_offsets(topics: Any) -> m.OffsetFetchRequest:
         topics=None
         if topics is None
         else [m.OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics],
+    )
+
+
+def _beat(
+    topics: list[str] | None = None, regex: str | None = None, owned: Iterable[int] = ()
+) -> m.ConsumerGroupHeartbeatRequest:
+    return m.ConsumerGroupHeartbeatRequest(
+        group_id="beaten",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=topics,
+        subscribed_topic_regex=regex,
+        topic_partitions=[
+            m.ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=bytes(16), partitions=list(owned)),
+        ],
     )
 
 

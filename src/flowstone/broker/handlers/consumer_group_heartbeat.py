@@ -31,6 +31,8 @@ from flowstone.wire.messages import (
 _CLIENT_MAKES_MEMBER_ID_SINCE_VERSION = 1
 # A topic's name has 249 characters at most; a subscription of more topics than this would take hours to write.
 SUBSCRIBED_TOPICS_MAX = 10_000
+# Partitions that a member may say it owns: all that a cluster may have by default (max.partitions).
+OWNED_PARTITIONS_MAX = 100_000
 
 
 def handle(
@@ -42,6 +44,9 @@ def handle(
     if len(request.subscribed_topic_names or ()) > SUBSCRIBED_TOPICS_MAX:
         message = f"more than {SUBSCRIBED_TOPICS_MAX} topics; subscribe to a regular expression"
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    owned = request.topic_partitions
+    if sum(len(topic.partitions) for topic in owned or ()) > OWNED_PARTITIONS_MAX:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {OWNED_PARTITIONS_MAX} partitions in TopicPartitions")
     makes_member_id = context.api_version >= _CLIENT_MAKES_MEMBER_ID_SINCE_VERSION
     member_id = request.member_id
     if not member_id and not makes_member_id and request.member_epoch == JOIN_EPOCH:
@@ -57,7 +62,7 @@ def handle(
         None if names is None else tuple(names),
         request.subscribed_topic_regex,
         request.server_assignor,
-        _owned(request.topic_partitions),
+        _owned(owned),
         context.session.client_id or "",
         f"/{context.session.host}",
         makes_member_id,
