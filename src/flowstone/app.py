@@ -22,6 +22,7 @@ from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.coordinator_host import HostServices
 from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
 from flowstone.broker.coordinators.local_markers import LocalMarkers
+from flowstone.broker.coordinators.share.state_initializer import states_for_groups
 from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.fetching.fetch_sessions import FetchSessions
@@ -34,7 +35,7 @@ from flowstone.broker.network.server import Server
 from flowstone.broker.requests.batch_preparation import Preparing
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.parked import Waiting
-from flowstone.broker.wiring import make_services
+from flowstone.broker.wiring import make_services, within_descriptors
 from flowstone.cluster.decisions.registration import found_cluster, register_broker
 from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint
@@ -44,7 +45,7 @@ from flowstone.cluster.logs.consensus import Consensus
 from flowstone.cluster.logs.file_log import FileLog
 from flowstone.cluster.logs.metadata_copies import MetadataCopies, is_only_a_copy
 from flowstone.cluster.metadata import Metadata
-from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
+from flowstone.config import parse_broker_config, parse_topic_config
 from flowstone.errors import ConfigError, StartupError, StorageFault
 from flowstone.log.directories.opened_directories import check_unused
 from flowstone.log.manager import LogManager
@@ -66,8 +67,6 @@ logger = logging.getLogger(__name__)
 # Groups are usually loaded in milliseconds, and then no client sees an error. Longer loading continues while the
 # broker serves.
 COORDINATORS_LOAD_WAIT_S = 3.0
-# Reserved: used neither for open log files nor for connections, so that a flush or checkpoint always gets one.
-RESERVED_DESCRIPTORS = 64
 
 
 class App:
@@ -92,7 +91,7 @@ class App:
         config, self._topic_defaults = parse_broker_config(values)
         if not config.log_directories or len(set(config.log_directories)) < len(config.log_directories):
             raise ConfigError(f"log.dirs: name a directory, or several different ones, not {config.log_dirs!r}")
-        self.config = _within(open_files_limit(), config)
+        self.config = within_descriptors(open_files_limit(), config)
         self._listeners, self._advertised = parse_listeners(self.config)
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()
@@ -144,6 +143,7 @@ class App:
             await self._register(self._bind())
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
             await self._transactions.wait_loaded(COORDINATORS_LOAD_WAIT_S)
+            await self._share_states.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
             self.kill()
             raise
@@ -204,6 +204,8 @@ class App:
         self._workers.close()
 
     def _close_coordinators(self) -> None:
+        if hasattr(self, "_share_states"):
+            self._share_states.close()
         if hasattr(self, "_transactions"):
             self._transactions.close()
         if hasattr(self, "_groups"):
@@ -317,11 +319,14 @@ class App:
         self._metadata.on_wait(self._assignments.settled)
         self._metadata.on_failure(self._fail)
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
+        make_peers = partial(BrokerPeers, self._inter_broker_listener, self._metadata, self._clock, self._network)
+        host_services = HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers)
         self._transactions = TransactionCoordinator(
-            HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers),
+            host_services,
             LocalMarkers(self._partitions, self._metadata, self._clock, self._groups),
-            lambda: BrokerPeers(self._inter_broker_listener, self._metadata, self._clock, self._network),
+            make_peers,
         )
+        self._share_states = states_for_groups(self._groups, host_services, make_peers())
         return make_services(
             config=self.config,
             topic_defaults=self._topic_defaults,
@@ -337,6 +342,7 @@ class App:
             workers=self._workers,
             groups=self._groups,
             transactions=self._transactions,
+            share_states=self._share_states,
             cluster=self._cluster,
             intercept=self._intercept,
         )
@@ -398,10 +404,3 @@ class App:
     def _fail(self, fault: StorageFault) -> None:
         if not self._failed.done():
             self._failed.set_result(fault)
-
-
-def _within(descriptors: int, config: BrokerConfig) -> BrokerConfig:
-    """Return the settings limited to the available descriptors: half for log files, most others for connections."""
-    log_files = min(config.log_open_files_max, descriptors // 2)
-    connections = max(descriptors - log_files - RESERVED_DESCRIPTORS, 1)
-    return replace(config, log_open_files_max=log_files, max_connections=min(config.max_connections, connections))

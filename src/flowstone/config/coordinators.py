@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flowstone.config.cluster import ClusterConfig
-from flowstone.config.setting import HOUR_MS, INT_MAX, MINUTE_MS, SECOND_MS, Kind, broker_setting
+from flowstone.config.setting import HOUR_MS, INT_MAX, MIB, MINUTE_MS, SECOND_MS, Kind, broker_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,4 +256,48 @@ class CoordinatorConfig(ClusterConfig):
         ("simple",),
         "The assignor of share groups.",
         choices=("simple",),
+    )
+    share_coordinator_state_topic_num_partitions: int = broker_setting(
+        "share.coordinator.state.topic.num.partitions",
+        Kind.INT,
+        50,
+        "Number of partitions of __share_group_state; it cannot change once share groups exist.",
+        low=1,
+    )
+    share_coordinator_state_topic_replication_factor: int = broker_setting(
+        "share.coordinator.state.topic.replication.factor",
+        Kind.SHORT,
+        3,
+        "Number of replicas of __share_group_state; limited to the number of brokers when it is created.",
+        low=1,
+    )
+    share_coordinator_state_topic_min_isr: int = broker_setting(
+        "share.coordinator.state.topic.min.isr",
+        Kind.SHORT,
+        2,
+        "In-sync replicas that __share_group_state needs before an acknowledgement is answered; limited to its number "
+        "of replicas when it is created.",
+        low=1,
+    )
+    share_coordinator_state_topic_segment_bytes: int = broker_setting(
+        "share.coordinator.state.topic.segment.bytes",
+        Kind.INT,
+        16 * MIB,
+        "Segment size of __share_group_state. Whole segments of obsolete records are deleted.",
+        low=MIB,
+    )
+    share_coordinator_state_topic_prune_interval_ms: int = broker_setting(
+        "share.coordinator.state.topic.prune.interval.ms",
+        Kind.INT,
+        5 * MINUTE_MS,
+        "How often obsolete records of __share_group_state are deleted.",
+        low=1,
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: int = broker_setting(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        Kind.INT,
+        500,
+        "After so many updates of a share partition's state its next record has the whole state.",
+        low=0,
+        high=500,
     )

@@ -27,6 +27,7 @@ from flowstone.coordinator.groups import record_format as group_records
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.consumer.regexes import ResolveRegexes
 from flowstone.coordinator.groups.shard import GroupShard
+from flowstone.coordinator.groups.share.messages import InitializeStates
 from flowstone.coordinator.groups.topics import GroupTopic
 from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest
 from flowstone.coordinator.runtime import HostedShard, Token
@@ -69,6 +70,8 @@ class GroupCoordinator:
         self.memory = MemoryBudget(config.group_memory_max_bytes, refusals.refused)
         self.settings = GroupSettingsSource(metadata, config)
         self._closed = False
+        # Begins a task of a share group; set once the share coordinator exists.
+        self.initialize_states: Callable[[HostedShard[GroupShard], InitializeStates], None] | None = None
         self._regexes = RegexResolution(metadata, clock)
         group_config = _group_config(config)
         topics = self._topics = _Topics(metadata)
@@ -155,16 +158,21 @@ class GroupCoordinator:
         """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
 
-    def _perform(self, shard: HostedShard[GroupShard], task: ResolveRegexes) -> None:
-        self._regexes.begin(
-            task,
-            lambda group_id, found: shard.execute(
-                lambda machine, now_ms: machine.regexes_resolved(now_ms, group_id, found)
-            ),
-        )
+    def _perform(self, shard: HostedShard[GroupShard], task: InitializeStates | ResolveRegexes) -> None:
+        if isinstance(task, ResolveRegexes):
+            self._regexes.begin(
+                task,
+                lambda group_id, found: shard.execute(
+                    lambda machine, now_ms: machine.regexes_resolved(now_ms, group_id, found)
+                ),
+            )
+        elif self.initialize_states is None:
+            shard.execute(lambda machine, now_ms: machine.share_states_failed(now_ms, task.group_id))
+        else:
+            self.initialize_states(shard, task)
 
     def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """Remove the offsets of topics that were deleted."""
+        """Remove the offsets and the share state of topics that were deleted."""
         if self._closed:
             return
         if any(isinstance(record, TopicCreated | TopicDeleted | PartitionsAdded) for record in records):
@@ -176,6 +184,8 @@ class GroupCoordinator:
             if topic_id in before.topics_by_id and topic_id not in after.topics_by_id
         ]
         if deleted:
+            topic_ids = frozenset(topic.topic_id for topic in deleted)
+            self._host.execute_all(lambda machine, now_ms: machine.remove_topics(now_ms, topic_ids))
             self.remove_offsets(dict.fromkeys(partition for topic in deleted for partition in _partitions(topic)))
 
     def remove_offsets(self, partitions: Iterable[TopicPartition]) -> None:
@@ -230,6 +240,7 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
         consumer_assignors=config.group_consumer_assignors,
         consumer_migration_policy=config.group_consumer_migration_policy,
         consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+        share_group_max_size=config.group_share_max_size,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,

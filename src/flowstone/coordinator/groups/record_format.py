@@ -1,8 +1,8 @@
 """The binary form of the records in `__consumer_offsets`: Kafka's own, so that Kafka's tools read ours.
 
-Keys name their type by a leading number: 0 and 1 an offset, 2 a classic group; 3 to 8 and 16
-consumer groups (`consumer_record_format`). Values have a version. The versions written are
-those that Kafka writes: 3, and 1 for an offset with a retention time of its client. Every version up to 4 is read,
+Keys name their type by a leading number: 0 and 1 an offset, 2 a classic group. 3 to 8 and 16 are consumer groups, 10 to
+15 share groups: their records have modules of their own (`consumer_record_format`, `share_record_format`). Values have
+a version. The versions written are those that Kafka writes: 3, and 1 for an offset with a retention time of its client. Every version up to 4 is read,
 which is the first with tagged fields (KIP-915). A null value is a tombstone.
 
 Unknown types and versions come from a newer broker, and are skipped. All other records were written by this version or
@@ -18,6 +18,8 @@ from struct import Struct
 
 from flowstone.coordinator.effects import CoordinatorRecord
 from flowstone.coordinator.groups import consumer_record_format as consumer_records
+from flowstone.coordinator.groups import share_record_format as share_records
+from flowstone.coordinator.groups.consumer_records import ConsumerRecord
 from flowstone.coordinator.groups.records import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -205,7 +207,9 @@ def encode(record: GroupRecord) -> CoordinatorRecord:
             return _group_key(record), _group_value(record)
         case GroupRemoved():
             return _group_key(record), None
-    return consumer_records.encode(record)
+    if isinstance(record, ConsumerRecord):
+        return consumer_records.encode(record)
+    return share_records.encode(record)
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
@@ -226,6 +230,8 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
             return GroupRemoved(group_id) if value is None else _read_group(group_id, value)
         if version in consumer_records.KEY_TYPES:
             return consumer_records.decode(version, key, value)
+        if version in share_records.KEY_TYPES:
+            return share_records.decode(version, key, value)
     except (struct.error, IndexError, ValueError, ProtocolError) as error:
         raise StorageFault(f"a record of __consumer_offsets with the key {key!r} cannot be read: {error}") from error
     if version < 0:

@@ -41,6 +41,7 @@ from flowstone.coordinator.groups.consumer import sessions as consumer_sessions
 from flowstone.coordinator.groups.consumer import timeouts as consumer_timeouts
 from flowstone.coordinator.groups.consumer.group import ConsumerGroup
 from flowstone.coordinator.groups.consumer.messages import ConsumerHeartbeatRequest
+from flowstone.coordinator.groups.consumer_records import ConsumerRecord
 from flowstone.coordinator.groups.expiry import Expiry
 from flowstone.coordinator.groups.messages import (
     CommitRequest,
@@ -50,6 +51,7 @@ from flowstone.coordinator.groups.messages import (
     FetchOffsetsResponse,
     HeartbeatRequest,
     JoinRequest,
+    JoinResponse,
     LeaveRequest,
     ListGroupsRequest,
     SyncRequest,
@@ -61,6 +63,14 @@ from flowstone.coordinator.groups.records import (
     OffsetCommitted,
     OffsetRemoved,
 )
+from flowstone.coordinator.groups.share import administration as share_administration
+from flowstone.coordinator.groups.share import heartbeat as share_heartbeat
+from flowstone.coordinator.groups.share import removal
+from flowstone.coordinator.groups.share import replay as share_replay
+from flowstone.coordinator.groups.share import states as share_states
+from flowstone.coordinator.groups.share.group import ShareGroup
+from flowstone.coordinator.groups.share.messages import ShareHeartbeatRequest
+from flowstone.coordinator.groups.share_records import TopicPartitions
 from flowstone.coordinator.groups.state import GroupEffects, ShardState, Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
 from flowstone.coordinator.groups.topics import Topics
@@ -160,7 +170,10 @@ class GroupShard:
             case OffsetCommitted():
                 raise AssertionError("commits are applied by _apply")
             case _:
-                consumer_replay.replay(self._state, record)
+                if isinstance(record, ConsumerRecord):
+                    consumer_replay.replay(self._state, record)
+                else:
+                    share_replay.replay(self._state, record)
 
     def _forget(self, group_id: str) -> None:
         group = self._state.groups.get(group_id)
@@ -174,6 +187,8 @@ class GroupShard:
         for group in self._state.groups.values():
             if isinstance(group, ConsumerGroup):
                 consumer_sessions.resume(turn, group)
+            elif isinstance(group, ShareGroup):
+                removal.resume(turn, group)
             else:
                 timeouts.resume(turn, as_classic(group))
         self._expiry.schedule(turn)
@@ -181,8 +196,11 @@ class GroupShard:
 
     def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
         turn = Turn(self._state, now_ms)
-        if isinstance(group := self._state.groups.get(request.group_id), ConsumerGroup):
+        group = self._state.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
             classic_members.join(turn, token, group, request)
+        elif isinstance(group, ShareGroup):
+            turn.reply(token, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         else:
             joining.join(turn, token, request)
         self._state.measure(request.group_id)
@@ -273,6 +291,33 @@ class GroupShard:
     def branch_offsets(self, now_ms: int, token: Any, request: BranchOffsetsRequest) -> GroupEffects:
         return self._run(branching.branch_offsets, now_ms, token, request)
 
+    def share_heartbeat(self, now_ms: int, token: Any, request: ShareHeartbeatRequest) -> GroupEffects:
+        return self._run(share_heartbeat.heartbeat, now_ms, token, request)
+
+    def describe_share_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
+        return self._run(share_administration.describe, now_ms, token, group_id)
+
+    def share_states_initialized(self, now_ms: int, group_id: str, partitions: TopicPartitions) -> GroupEffects:
+        """Note that the share coordinator has created the state of these partitions."""
+        turn = Turn(self._state, now_ms)
+        if isinstance(group := self._state.groups.get(group_id), ShareGroup):
+            share_states.initialized(turn, group, partitions)
+        return turn.effects
+
+    def share_states_failed(self, now_ms: int, group_id: str) -> GroupEffects:
+        """Have a later heartbeat of the group try to initialize state again."""
+        if isinstance(group := self._state.groups.get(group_id), ShareGroup):
+            share_states.failed(group, now_ms + share_states.RETRY_MS)
+        return Turn(self._state, now_ms).effects
+
+    def remove_topics(self, now_ms: int, topic_ids: frozenset[bytes]) -> GroupEffects:
+        """Remove deleted topics from the share groups that have state in them."""
+        turn = Turn(self._state, now_ms)
+        for group in self._state.groups.values():
+            if isinstance(group, ShareGroup):
+                share_states.forget_topics(turn, group, topic_ids)
+        return turn.effects
+
     def remove_partitions(self, now_ms: int, partitions: Iterable[TopicPartition]) -> GroupEffects:
         """Remove the offsets of deleted partitions."""
         turn = Turn(self._state, now_ms)
@@ -292,6 +337,8 @@ class GroupShard:
             group = self._state.groups[group_id]
             if isinstance(group, ConsumerGroup):
                 consumer_timeouts.expire(turn, group, due)
+            elif isinstance(group, ShareGroup):
+                removal.expire(turn, group, due)
             else:
                 timeouts.expire(turn, as_classic(group), due)
             self._state.measure(group_id)
