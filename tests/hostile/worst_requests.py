@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from flowstone.broker.handlers.consumer_group_heartbeat import SUBSCRIBED_TOPICS_MAX
+from flowstone.broker.handlers.consumer.consumer_group_heartbeat import SUBSCRIBED_TOPICS_MAX
 from flowstone.wire import messages as m
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
@@ -35,6 +35,7 @@ def cases() -> Iterator[Case]:
     yield from _describing()
     yield from _changing()
     yield from _grouping()
+    yield from _grouping_newly()
     yield from _transacting()
     yield from _sharing()
 
@@ -412,12 +413,6 @@ def _grouping() -> Iterator[Case]:
     )
     yield Case("Heartbeat", 4, lambda n: m.HeartbeatRequest(group_id="g" * 32000, generation_id=1, member_id="m"))
     yield Case(
-        "ConsumerGroupHeartbeat of many topics", 1, lambda n: _beat(topics=_names(min(n, SUBSCRIBED_TOPICS_MAX)))
-    )
-    yield Case("ConsumerGroupHeartbeat with a regular expression", 1, lambda n: _beat(regex="(a*)*" * (n // 100)))
-    yield Case("ConsumerGroupHeartbeat of many partitions", 1, lambda n: _beat(owned=range(n)))
-    yield Case("ConsumerGroupDescribe", 1, lambda n: m.ConsumerGroupDescribeRequest(group_ids=_names(n)))
-    yield Case(
         "LeaveGroup",
         5,
         lambda n: m.LeaveGroupRequest(
@@ -430,6 +425,15 @@ def _share_heartbeat(member_epoch: int, topics: list[str] | None) -> m.ShareGrou
     return m.ShareGroupHeartbeatRequest(
         group_id="share", member_id="m", member_epoch=member_epoch, subscribed_topic_names=topics
     )
+
+
+def _grouping_newly() -> Iterator[Case]:
+    yield Case(
+        "ConsumerGroupHeartbeat of many topics", 1, lambda n: _beat(topics=_names(min(n, SUBSCRIBED_TOPICS_MAX)))
+    )
+    yield Case("ConsumerGroupHeartbeat with a regular expression", 1, lambda n: _beat(regex="(a*)*" * (n // 100)))
+    yield Case("ConsumerGroupHeartbeat of many partitions", 1, lambda n: _beat(owned=range(n)))
+    yield Case("ConsumerGroupDescribe", 1, lambda n: m.ConsumerGroupDescribeRequest(group_ids=_names(n)))
 
 
 def _transacting() -> Iterator[Case]:

@@ -17,8 +17,6 @@ from flowstone.broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
     api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -56,6 +54,7 @@ from flowstone.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from flowstone.broker.handlers.consumer import consumer_group_describe, consumer_group_heartbeat
 from flowstone.broker.handlers.share import (
     delete_share_group_state,
     initialize_share_group_state,

@@ -2,8 +2,8 @@
 
 Keys name their type by a leading number: 0 and 1 an offset, 2 a classic group. 3 to 8 and 16 are consumer groups, 10 to
 15 share groups: their records have modules of their own (`consumer_record_format`, `share_record_format`). Values have
-a version. The versions written are those that Kafka writes: 3, and 1 for an offset with a retention time of its client. Every version up to 4 is read,
-which is the first with tagged fields (KIP-915). A null value is a tombstone.
+a version. The versions written are those that Kafka writes: 3, and 1 for an offset with a retention time of its client.
+Every version up to 4 is read, which is the first with tagged fields (KIP-915). A null value is a tombstone.
 
 Unknown types and versions come from a newer broker, and are skipped. All other records were written by this version or
 an older one: if one cannot be read, the log is damaged (`StorageFault`).

@@ -1,4 +1,4 @@
-"""Who sends a heartbeat: the group and the member it names, whether it may join, and how members leave.
+"""Membership of consumer groups: the group and the member that a heartbeat names, who may join, and how members leave.
 
 A dynamic member is known by its id. A static member is known by its instance id as well: the one that holds it keeps it
 until it has left, and its successor, with another member id, takes over what it had.
@@ -60,7 +60,6 @@ def find_or_make(turn: Turn, request: ConsumerHeartbeatRequest) -> ConsumerGroup
             return ConsumerGroup(group_id, state_timestamp_ms=turn.now_ms)
         if isinstance(group, Group) and group.is_unused:
             return ConsumerGroup(group_id, state_timestamp_ms=turn.now_ms)
-        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     if group is None:
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
