@@ -7,26 +7,18 @@ Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from flowstone.broker.handlers.consumer.consumer_group_heartbeat import SUBSCRIBED_TOPICS_MAX
 from flowstone.wire import messages as m
+from tests.hostile.worst_case import Case
+from tests.hostile.worst_consumer_groups import consumer_group_cases
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
 GROUP = "group"
 TRANSACTIONAL_ID = "transactional"
 TOPIC, BROKER = 2, 4
 TIMEOUT_MS = 60_000
-
-
-class Case(NamedTuple):
-    name: str
-    version: int
-    make: Callable[[int], Any]
-    # Elements in the quick search, and in the long one.
-    quick: int = 20_000
-    full: int = 100_000
 
 
 def cases() -> Iterator[Case]:
@@ -36,7 +28,7 @@ def cases() -> Iterator[Case]:
     yield from _changing()
     yield from _securing()
     yield from _grouping()
-    yield from _grouping_newly()
+    yield from consumer_group_cases()
     yield from _share_grouping()
     yield from _transacting()
     yield from _sharing()
@@ -468,15 +460,6 @@ def _share_heartbeat(member_epoch: int, topics: list[str] | None) -> m.ShareGrou
     )
 
 
-def _grouping_newly() -> Iterator[Case]:
-    yield Case(
-        "ConsumerGroupHeartbeat of many topics", 1, lambda n: _beat(topics=_names(min(n, SUBSCRIBED_TOPICS_MAX)))
-    )
-    yield Case("ConsumerGroupHeartbeat with a regular expression", 1, lambda n: _beat(regex="(a*)*" * (n // 100)))
-    yield Case("ConsumerGroupHeartbeat of many partitions", 1, lambda n: _beat(owned=range(n)))
-    yield Case("ConsumerGroupDescribe", 1, lambda n: m.ConsumerGroupDescribeRequest(group_ids=_names(n)))
-
-
 def _transacting() -> Iterator[Case]:
     yield Case("AddPartitionsToTxn of many partitions", 3, lambda n: _add_partitions([(WIDE, list(_wide(n)))]))
     yield Case("AddPartitionsToTxn of unknown topics", 3, lambda n: _add_partitions(_each(_names(n))))
@@ -587,22 +570,6 @@ def _fetch_offsets(topics: Any) -> m.OffsetFetchRequest:
         topics=None
         if topics is None
         else [m.OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics],
-    )
-
-
-def _beat(
-    topics: list[str] | None = None, regex: str | None = None, owned: Iterable[int] = ()
-) -> m.ConsumerGroupHeartbeatRequest:
-    return m.ConsumerGroupHeartbeatRequest(
-        group_id="beaten",
-        member_id="m",
-        member_epoch=0,
-        rebalance_timeout_ms=1000,
-        subscribed_topic_names=topics,
-        subscribed_topic_regex=regex,
-        topic_partitions=[
-            m.ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=bytes(16), partitions=list(owned)),
-        ],
     )
 
 

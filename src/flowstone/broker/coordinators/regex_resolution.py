@@ -34,7 +34,7 @@ class RegexResolution:
 
     async def _resolve(self, task: ResolveRegexes, resolved: Resolved) -> None:
         try:
-            found = await self._matching(task.regexes)
+            found = await self._matching(task)
         except Exception:  # a later heartbeat of the group tries again
             logger.exception(
                 "the topics that match the subscriptions of group %s could not be determined", task.group_id
@@ -43,11 +43,12 @@ class RegexResolution:
         else:
             resolved(task.group_id, found)
 
-    async def _matching(self, regexes: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-        names = tuple(self._metadata.image.topics)
+    async def _matching(self, task: ResolveRegexes) -> dict[str, tuple[str, ...]]:
+        names, may_see = tuple(self._metadata.image.topics), task.may_see
         slices = TimeSlices(self._clock.monotonic)
         found = {}
-        for regex in regexes:
+        for regex in task.regexes:
             matches = compile_regex(regex).fullmatch
-            found[regex] = tuple([name async for name in slices.over(names) if matches(name)])
+            matching = [name async for name in slices.over(names) if matches(name)]
+            found[regex] = tuple(name for name in matching if may_see is None or may_see(name))
         return found

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from flowstone.broker.coordinators.group_answers import outcome_of, settle
-from flowstone.broker.handlers.describe_groups import ALL_GROUP_OPERATIONS
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
-from flowstone.cluster.decisions.acl_operations import NOT_ASKED
+from flowstone.cluster.decisions.acl_operations import ALL_GROUP_OPERATIONS, NOT_ASKED
 from flowstone.coordinator.groups.consumer.messages import ConsumerGroupDescribed, ConsumerMemberDescribed
 from flowstone.coordinator.groups.consumer_records import Partition
 from flowstone.coordinator.runtime import Token

@@ -6,11 +6,12 @@ expressions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from uuid import uuid4
 
 from flowstone.broker.coordinators.group_answers import Answer
 from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.permissions import TOPIC_DESCRIBE
 from flowstone.cluster.image.features import GROUP_VERSION
 from flowstone.coordinator.groups.consumer.messages import (
     JOIN_EPOCH,
@@ -66,12 +67,18 @@ def handle(
         context.session.client_id or "",
         f"/{context.session.host}",
         makes_member_id,
+        _may_see(services, context),
     )
     return services.groups.request(
         request.group_id,
         lambda shard, now_ms, token: shard.consumer_heartbeat(now_ms, token, heartbeat),
         Answer(_respond, lambda code: ConsumerGroupHeartbeatResponse(error_code=code)),
     )
+
+
+def _may_see(services: Services, context: RequestContext) -> Callable[[str], bool] | None:
+    access, session = services.access, context.session
+    return None if access is None else lambda topic: access.may(session, TOPIC_DESCRIBE, topic)
 
 
 def _owned(topics: Sequence[ConsumerGroupHeartbeatRequestTopicPartitions] | None) -> frozenset[Partition] | None:

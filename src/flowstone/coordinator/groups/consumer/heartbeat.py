@@ -113,7 +113,7 @@ def _changed(turn: Turn, group: ConsumerGroup, request: ConsumerHeartbeatRequest
         bump(turn, group, reason, topics_hash(turn, group))
     else:
         follow_metadata(turn, group)
-    resolve_if_due(turn, group)
+    resolve_if_due(turn, group, request.may_see)
     assign_if_due(turn, group)
     before = frozenset(member.assigned)
     move(turn, group, member, request.owned)

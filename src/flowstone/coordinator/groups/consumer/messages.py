@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from flowstone.coordinator.groups.consumer_records import Partition
@@ -30,6 +30,7 @@ class ConsumerHeartbeatRequest(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     makes_member_id: bool = True  # since version 1 the client does
+    may_see: Callable[[str], bool] | None = None  # whether the member's client may know of a topic; None: of all
 
 
 class ConsumerHeartbeatResponse(NamedTuple):

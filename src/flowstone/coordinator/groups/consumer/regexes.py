@@ -8,6 +8,7 @@ matches nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ class ResolveRegexes(NamedTuple):
 
     group_id: str
     regexes: tuple[str, ...]
+    may_see: Callable[[str], bool] | None = None  # topics that the client may not know of do not match
 
 
 @lru_cache(COMPILED_REGEXES_MAX)
@@ -58,7 +60,7 @@ def compile_regex(regex: str) -> Any:
         raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
 
-def resolve_if_due(turn: Turn, group: ConsumerGroup) -> None:
+def resolve_if_due(turn: Turn, group: ConsumerGroup, may_see: Callable[[str], bool] | None) -> None:
     """Start the resolution of the group's regular expressions if that is due."""
     if not group.regex_subscribers or group.is_resolving:
         return
@@ -71,7 +73,7 @@ def resolve_if_due(turn: Turn, group: ConsumerGroup) -> None:
     is_old = turn.now_ms >= last_ms + turn.shard.config.consumer_regex_refresh_interval_ms
     if has_new or has_topics_changed or is_old:
         group.is_resolving, group.resolved_version = True, turn.shard.topics.version
-        turn.effects.tasks.append(ResolveRegexes(group.group_id, tuple(group.regex_subscribers)))
+        turn.effects.tasks.append(ResolveRegexes(group.group_id, tuple(group.regex_subscribers), may_see))
 
 
 def resolved(turn: Turn, group: ConsumerGroup, found: dict[str, tuple[str, ...]] | None) -> None:
