@@ -8,9 +8,11 @@ Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowstone.wire import messages as m
+from tests.hostile.worst_case import Case
+from tests.hostile.worst_consumer_groups import consumer_group_cases
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
 GROUP = "group"
@@ -19,21 +21,15 @@ TOPIC, BROKER = 2, 4
 TIMEOUT_MS = 60_000
 
 
-class Case(NamedTuple):
-    name: str
-    version: int
-    make: Callable[[int], Any]
-    # Elements in the quick search, and in the long one.
-    quick: int = 20_000
-    full: int = 100_000
-
-
 def cases() -> Iterator[Case]:
     """Of every API served but Produce; one that is named twice has more than one way to be expensive."""
     yield from _reading()
     yield from _describing()
     yield from _changing()
+    yield from _securing()
     yield from _grouping()
+    yield from consumer_group_cases()
+    yield from _share_grouping()
     yield from _transacting()
     yield from _sharing()
 
@@ -41,6 +37,12 @@ def cases() -> Iterator[Case]:
 def _wide(count: int) -> Iterator[int]:
     """So many partitions of the wide topic, again and again."""
     return (index % WIDE_PARTITIONS for index in range(count))
+
+
+def _rule(name: str) -> m.CreateAclsRequestCreation:
+    return m.CreateAclsRequestCreation(
+        resource_type=TOPIC, resource_name=name, principal="User:x", host="*", operation=3, permission_type=3
+    )
 
 
 def _names(count: int, stem: str = "n") -> list[str]:
@@ -355,6 +357,12 @@ def _reassign(count: int) -> m.AlterPartitionReassignmentsRequest:
     )
 
 
+def _securing() -> Iterator[Case]:
+    yield Case("CreateAcls", 3, lambda n: m.CreateAclsRequest(creations=[_rule(name) for name in _names(n)]))
+    yield Case("DescribeAcls", 3, lambda n: m.DescribeAclsRequest(resource_name_filter="x" * min(n, 30_000)))
+    yield Case("DeleteAcls", 3, lambda n: m.DeleteAclsRequest(filters=[m.DeleteAclsRequestFilter()] * n))
+
+
 def _grouping() -> Iterator[Case]:
     for version in (7, 2):
         yield Case("OffsetCommit of many partitions", version, lambda n: _commit([(WIDE, _wide(n))]))
@@ -413,6 +421,42 @@ def _grouping() -> Iterator[Case]:
         lambda n: m.LeaveGroupRequest(
             group_id=GROUP, members=[m.LeaveGroupRequestMember(member_id=name) for name in _names(n)]
         ),
+    )
+
+
+def _share_grouping() -> Iterator[Case]:
+    yield Case("ShareGroupHeartbeat that joins", 1, lambda n: _share_heartbeat(0, _names(n)))
+    yield Case("ShareGroupHeartbeat that leaves", 1, lambda n: _share_heartbeat(-1, None))
+    yield Case("ShareGroupDescribe", 1, lambda n: m.ShareGroupDescribeRequest(group_ids=_names(n)))
+    yield Case("DescribeShareGroupOffsets", 1, _describe_share_offsets)
+    yield Case("AlterShareGroupOffsets", 0, _alter_share_offsets)
+    yield Case(
+        "DeleteShareGroupOffsets",
+        0,
+        lambda n: m.DeleteShareGroupOffsetsRequest(
+            group_id="share", topics=[m.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in _names(n)]
+        ),
+    )
+
+
+def _describe_share_offsets(count: int) -> m.DescribeShareGroupOffsetsRequest:
+    topics = [m.DescribeShareGroupOffsetsRequestTopic(topic_name=WIDE, partitions=list(_wide(count)))]
+    return m.DescribeShareGroupOffsetsRequest(
+        groups=[m.DescribeShareGroupOffsetsRequestGroup(group_id="share", topics=topics)]
+    )
+
+
+def _alter_share_offsets(count: int) -> m.AlterShareGroupOffsetsRequest:
+    partitions = [
+        m.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=0) for index in _wide(count)
+    ]
+    topics = [m.AlterShareGroupOffsetsRequestTopic(topic_name=WIDE, partitions=partitions)]
+    return m.AlterShareGroupOffsetsRequest(group_id="share", topics=topics)
+
+
+def _share_heartbeat(member_epoch: int, topics: list[str] | None) -> m.ShareGroupHeartbeatRequest:
+    return m.ShareGroupHeartbeatRequest(
+        group_id="share", member_id="m", member_epoch=member_epoch, subscribed_topic_names=topics
     )
 
 

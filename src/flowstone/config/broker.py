@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from flowstone.config.coordinators import CoordinatorConfig
+from flowstone.config.access import AccessConfig
 from flowstone.config.setting import DAY_MS, HOUR_MS, INT_MAX, KIB, MIB, MINUTE_MS, SECOND_MS, Kind, broker_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(CoordinatorConfig):
+class BrokerConfig(AccessConfig):
     """The settings of a broker, except broker-wide values of topic settings."""
 
     log_dirs: str = broker_setting(

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from flowstone.broker.requests.access import Decisions
 
 # The longest time for which a connection is muted: a request that waits longer than clients' request timeout (30 s by
 # default) would only be sent again, over a new connection.
@@ -37,6 +40,8 @@ class ClientSession:
 
     __slots__ = (
         "client_id",
+        "decided_principal",
+        "decisions",
         "host",
         "listener_name",
         "muted_until_s",
@@ -57,6 +62,9 @@ class ClientSession:
         self.client_id: str | None = None  # in the newest request
         self.software_name = self.software_version = ""  # in the newest ApiVersions request
         self.principal = ANONYMOUS
+        # What the authorizer has decided, and about which principal.
+        self.decisions: Decisions | None = None
+        self.decided_principal: Principal | None = None
         self.muted_until_s = 0.0  # in monotonic time; 0 if the session was never muted
 
     def throttle_ms(self, now_s: float) -> int:

@@ -2189,6 +2189,263 @@ class TxnOffsetCommitResponse(Message):
         self.topics = topics
 
 
+class DescribeAclsRequest(Message):
+    __slots__ = (
+        "resource_type_filter",
+        "resource_name_filter",
+        "pattern_type_filter",
+        "principal_filter",
+        "host_filter",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        resource_type_filter: int = 0,
+        resource_name_filter: str | None = None,
+        pattern_type_filter: int = 3,
+        principal_filter: str | None = None,
+        host_filter: str | None = None,
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.resource_type_filter = resource_type_filter
+        self.resource_name_filter = resource_name_filter
+        self.pattern_type_filter = pattern_type_filter
+        self.principal_filter = principal_filter
+        self.host_filter = host_filter
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class DescribeAclsResponseAcl(Message):
+    __slots__ = ("principal", "host", "operation", "permission_type")
+
+    def __init__(
+        self,
+        *,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class DescribeAclsResponseResource(Message):
+    __slots__ = ("resource_type", "resource_name", "pattern_type", "acls")
+
+    def __init__(
+        self,
+        *,
+        resource_type: int = 0,
+        resource_name: str = "",
+        pattern_type: int = 3,
+        acls: Sequence[DescribeAclsResponseAcl] = (),
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.pattern_type = pattern_type
+        self.acls = acls
+
+
+class DescribeAclsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "resources")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        resources: Sequence[DescribeAclsResponseResource] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resources = resources
+
+
+class CreateAclsRequestCreation(Message):
+    __slots__ = (
+        "resource_type",
+        "resource_name",
+        "resource_pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        resource_type: int = 0,
+        resource_name: str = "",
+        resource_pattern_type: int = 3,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.resource_pattern_type = resource_pattern_type
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class CreateAclsRequest(Message):
+    __slots__ = ("creations",)
+
+    def __init__(
+        self,
+        *,
+        creations: Sequence[CreateAclsRequestCreation] = (),
+    ) -> None:
+        self.creations = creations
+
+
+class CreateAclsResponseResult(Message):
+    __slots__ = ("error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class CreateAclsResponse(Message):
+    __slots__ = ("throttle_time_ms", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        results: Sequence[CreateAclsResponseResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = results
+
+
+class DeleteAclsRequestFilter(Message):
+    __slots__ = (
+        "resource_type_filter",
+        "resource_name_filter",
+        "pattern_type_filter",
+        "principal_filter",
+        "host_filter",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        resource_type_filter: int = 0,
+        resource_name_filter: str | None = None,
+        pattern_type_filter: int = 3,
+        principal_filter: str | None = None,
+        host_filter: str | None = None,
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.resource_type_filter = resource_type_filter
+        self.resource_name_filter = resource_name_filter
+        self.pattern_type_filter = pattern_type_filter
+        self.principal_filter = principal_filter
+        self.host_filter = host_filter
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class DeleteAclsRequest(Message):
+    __slots__ = ("filters",)
+
+    def __init__(
+        self,
+        *,
+        filters: Sequence[DeleteAclsRequestFilter] = (),
+    ) -> None:
+        self.filters = filters
+
+
+class DeleteAclsResponseMatchingAcl(Message):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "resource_type",
+        "resource_name",
+        "pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        resource_type: int = 0,
+        resource_name: str = "",
+        pattern_type: int = 3,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.pattern_type = pattern_type
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class DeleteAclsResponseFilterResult(Message):
+    __slots__ = ("error_code", "error_message", "matching_acls")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        matching_acls: Sequence[DeleteAclsResponseMatchingAcl] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.matching_acls = matching_acls
+
+
+class DeleteAclsResponse(Message):
+    __slots__ = ("throttle_time_ms", "filter_results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        filter_results: Sequence[DeleteAclsResponseFilterResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.filter_results = filter_results
+
+
 class DescribeConfigsRequestResource(Message):
     __slots__ = ("resource_type", "resource_name", "configuration_keys")
 
@@ -2950,6 +3207,185 @@ class OffsetDeleteResponse(Message):
         self.topics = topics
 
 
+class DescribeClientQuotasRequestComponent(Message):
+    __slots__ = ("entity_type", "match_type", "match")
+
+    def __init__(
+        self,
+        *,
+        entity_type: str = "",
+        match_type: int = 0,
+        match: str | None = None,
+    ) -> None:
+        self.entity_type = entity_type
+        self.match_type = match_type
+        self.match = match
+
+
+class DescribeClientQuotasRequest(Message):
+    __slots__ = ("components", "strict")
+
+    def __init__(
+        self,
+        *,
+        components: Sequence[DescribeClientQuotasRequestComponent] = (),
+        strict: bool = False,
+    ) -> None:
+        self.components = components
+        self.strict = strict
+
+
+class DescribeClientQuotasResponseEntity(Message):
+    __slots__ = ("entity_type", "entity_name")
+
+    def __init__(
+        self,
+        *,
+        entity_type: str = "",
+        entity_name: str | None = None,
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+
+
+class DescribeClientQuotasResponseValue(Message):
+    __slots__ = ("key", "value")
+
+    def __init__(
+        self,
+        *,
+        key: str = "",
+        value: float = 0.0,
+    ) -> None:
+        self.key = key
+        self.value = value
+
+
+class DescribeClientQuotasResponseEntry(Message):
+    __slots__ = ("entity", "values")
+
+    def __init__(
+        self,
+        *,
+        entity: Sequence[DescribeClientQuotasResponseEntity] = (),
+        values: Sequence[DescribeClientQuotasResponseValue] = (),
+    ) -> None:
+        self.entity = entity
+        self.values = values
+
+
+class DescribeClientQuotasResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "entries")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        entries: Sequence[DescribeClientQuotasResponseEntry] | None = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entries = entries
+
+
+class AlterClientQuotasRequestEntity(Message):
+    __slots__ = ("entity_type", "entity_name")
+
+    def __init__(
+        self,
+        *,
+        entity_type: str = "",
+        entity_name: str | None = None,
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+
+
+class AlterClientQuotasRequestOp(Message):
+    __slots__ = ("key", "value", "remove")
+
+    def __init__(
+        self,
+        *,
+        key: str = "",
+        value: float = 0.0,
+        remove: bool = False,
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.remove = remove
+
+
+class AlterClientQuotasRequestEntry(Message):
+    __slots__ = ("entity", "ops")
+
+    def __init__(
+        self,
+        *,
+        entity: Sequence[AlterClientQuotasRequestEntity] = (),
+        ops: Sequence[AlterClientQuotasRequestOp] = (),
+    ) -> None:
+        self.entity = entity
+        self.ops = ops
+
+
+class AlterClientQuotasRequest(Message):
+    __slots__ = ("entries", "validate_only")
+
+    def __init__(
+        self,
+        *,
+        entries: Sequence[AlterClientQuotasRequestEntry] = (),
+        validate_only: bool = False,
+    ) -> None:
+        self.entries = entries
+        self.validate_only = validate_only
+
+
+class AlterClientQuotasResponseEntity(Message):
+    __slots__ = ("entity_type", "entity_name")
+
+    def __init__(
+        self,
+        *,
+        entity_type: str = "",
+        entity_name: str | None = None,
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+
+
+class AlterClientQuotasResponseEntry(Message):
+    __slots__ = ("error_code", "error_message", "entity")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        entity: Sequence[AlterClientQuotasResponseEntity] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entity = entity
+
+
+class AlterClientQuotasResponse(Message):
+    __slots__ = ("throttle_time_ms", "entries")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        entries: Sequence[AlterClientQuotasResponseEntry] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.entries = entries
+
+
 class UpdateFeaturesRequestFeatureUpdate(Message):
     __slots__ = ("feature", "max_version_level", "allow_downgrade", "upgrade_type")
 
@@ -3323,6 +3759,246 @@ class ListTransactionsResponse(Message):
         self.transaction_states = transaction_states
 
 
+class ConsumerGroupHeartbeatRequestTopicPartitions(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ConsumerGroupHeartbeatRequest(Message):
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "member_epoch",
+        "instance_id",
+        "rack_id",
+        "rebalance_timeout_ms",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+        "server_assignor",
+        "topic_partitions",
+    )
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        member_id: str = "",
+        member_epoch: int = 0,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        subscribed_topic_names: Sequence[str] | None = None,
+        subscribed_topic_regex: str | None = None,
+        server_assignor: str | None = None,
+        topic_partitions: Sequence[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.subscribed_topic_names = subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.server_assignor = server_assignor
+        self.topic_partitions = topic_partitions
+
+
+class ConsumerGroupHeartbeatResponseTopicPartitions(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ConsumerGroupHeartbeatResponseAssignment(Message):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: Sequence[ConsumerGroupHeartbeatResponseTopicPartitions] = (),
+    ) -> None:
+        self.topic_partitions = topic_partitions
+
+
+class ConsumerGroupHeartbeatResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "member_id",
+        "member_epoch",
+        "heartbeat_interval_ms",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int = 0,
+        heartbeat_interval_ms: int = 0,
+        assignment: ConsumerGroupHeartbeatResponseAssignment | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.assignment = assignment
+
+
+class ConsumerGroupDescribeRequest(Message):
+    __slots__ = ("group_ids", "include_authorized_operations")
+
+    def __init__(
+        self,
+        *,
+        group_ids: Sequence[str] = (),
+        include_authorized_operations: bool = False,
+    ) -> None:
+        self.group_ids = group_ids
+        self.include_authorized_operations = include_authorized_operations
+
+
+class ConsumerGroupDescribeResponseTopicPartitions(Message):
+    __slots__ = ("topic_id", "topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        topic_name: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class ConsumerGroupDescribeResponseAssignment(Message):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: Sequence[ConsumerGroupDescribeResponseTopicPartitions] = (),
+    ) -> None:
+        self.topic_partitions = topic_partitions
+
+
+class ConsumerGroupDescribeResponseMember(Message):
+    __slots__ = (
+        "member_id",
+        "instance_id",
+        "rack_id",
+        "member_epoch",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+        "assignment",
+        "target_assignment",
+        "member_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        member_id: str = "",
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        member_epoch: int = 0,
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: Sequence[str] = (),
+        subscribed_topic_regex: str | None = None,
+        assignment: ConsumerGroupDescribeResponseAssignment | None = None,
+        target_assignment: ConsumerGroupDescribeResponseAssignment | None = None,
+        member_type: int = -1,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.member_epoch = member_epoch
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.assignment = assignment
+        self.target_assignment = target_assignment
+        self.member_type = member_type
+
+
+class ConsumerGroupDescribeResponseGroup(Message):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "group_id",
+        "group_state",
+        "group_epoch",
+        "assignment_epoch",
+        "assignor_name",
+        "members",
+        "authorized_operations",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        group_epoch: int = 0,
+        assignment_epoch: int = 0,
+        assignor_name: str = "",
+        members: Sequence[ConsumerGroupDescribeResponseMember] = (),
+        authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.group_epoch = group_epoch
+        self.assignment_epoch = assignment_epoch
+        self.assignor_name = assignor_name
+        self.members = members
+        self.authorized_operations = authorized_operations
+
+
+class ConsumerGroupDescribeResponse(Message):
+    __slots__ = ("throttle_time_ms", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        groups: Sequence[ConsumerGroupDescribeResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = groups
+
+
 class DescribeTopicPartitionsRequestTopic(Message):
     __slots__ = ("name",)
 
@@ -3433,6 +4109,200 @@ class DescribeTopicPartitionsResponse(Message):
         self.throttle_time_ms = throttle_time_ms
         self.topics = topics
         self.next_cursor = next_cursor
+
+
+class ShareGroupHeartbeatRequest(Message):
+    __slots__ = ("group_id", "member_id", "member_epoch", "rack_id", "subscribed_topic_names")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        member_id: str = "",
+        member_epoch: int = 0,
+        rack_id: str | None = None,
+        subscribed_topic_names: Sequence[str] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.rack_id = rack_id
+        self.subscribed_topic_names = subscribed_topic_names
+
+
+class ShareGroupHeartbeatResponseTopicPartitions(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ShareGroupHeartbeatResponseAssignment(Message):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: Sequence[ShareGroupHeartbeatResponseTopicPartitions] = (),
+    ) -> None:
+        self.topic_partitions = topic_partitions
+
+
+class ShareGroupHeartbeatResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "member_id",
+        "member_epoch",
+        "heartbeat_interval_ms",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int = 0,
+        heartbeat_interval_ms: int = 0,
+        assignment: ShareGroupHeartbeatResponseAssignment | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.assignment = assignment
+
+
+class ShareGroupDescribeRequest(Message):
+    __slots__ = ("group_ids", "include_authorized_operations")
+
+    def __init__(
+        self,
+        *,
+        group_ids: Sequence[str] = (),
+        include_authorized_operations: bool = False,
+    ) -> None:
+        self.group_ids = group_ids
+        self.include_authorized_operations = include_authorized_operations
+
+
+class ShareGroupDescribeResponseTopicPartitions(Message):
+    __slots__ = ("topic_id", "topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        topic_name: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class ShareGroupDescribeResponseAssignment(Message):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: Sequence[ShareGroupDescribeResponseTopicPartitions] = (),
+    ) -> None:
+        self.topic_partitions = topic_partitions
+
+
+class ShareGroupDescribeResponseMember(Message):
+    __slots__ = (
+        "member_id",
+        "rack_id",
+        "member_epoch",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        *,
+        member_id: str = "",
+        rack_id: str | None = None,
+        member_epoch: int = 0,
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: Sequence[str] = (),
+        assignment: ShareGroupDescribeResponseAssignment | None = None,
+    ) -> None:
+        self.member_id = member_id
+        self.rack_id = rack_id
+        self.member_epoch = member_epoch
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = subscribed_topic_names
+        self.assignment = assignment
+
+
+class ShareGroupDescribeResponseGroup(Message):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "group_id",
+        "group_state",
+        "group_epoch",
+        "assignment_epoch",
+        "assignor_name",
+        "members",
+        "authorized_operations",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        group_epoch: int = 0,
+        assignment_epoch: int = 0,
+        assignor_name: str = "",
+        members: Sequence[ShareGroupDescribeResponseMember] = (),
+        authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.group_epoch = group_epoch
+        self.assignment_epoch = assignment_epoch
+        self.assignor_name = assignor_name
+        self.members = members
+        self.authorized_operations = authorized_operations
+
+
+class ShareGroupDescribeResponse(Message):
+    __slots__ = ("throttle_time_ms", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        groups: Sequence[ShareGroupDescribeResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = groups
 
 
 class ShareFetchRequestAcknowledgementBatch(Message):
@@ -4257,6 +5127,253 @@ class ReadShareGroupStateSummaryResponse(Message):
         self.results = results
 
 
+class DescribeShareGroupOffsetsRequestTopic(Message):
+    __slots__ = ("topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class DescribeShareGroupOffsetsRequestGroup(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[DescribeShareGroupOffsetsRequestTopic] | None = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class DescribeShareGroupOffsetsRequest(Message):
+    __slots__ = ("groups",)
+
+    def __init__(
+        self,
+        *,
+        groups: Sequence[DescribeShareGroupOffsetsRequestGroup] = (),
+    ) -> None:
+        self.groups = groups
+
+
+class DescribeShareGroupOffsetsResponsePartition(Message):
+    __slots__ = ("partition_index", "start_offset", "leader_epoch", "lag", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        start_offset: int = 0,
+        leader_epoch: int = 0,
+        lag: int = -1,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.start_offset = start_offset
+        self.leader_epoch = leader_epoch
+        self.lag = lag
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DescribeShareGroupOffsetsResponseTopic(Message):
+    __slots__ = ("topic_name", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[DescribeShareGroupOffsetsResponsePartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class DescribeShareGroupOffsetsResponseGroup(Message):
+    __slots__ = ("group_id", "topics", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[DescribeShareGroupOffsetsResponseTopic] = (),
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DescribeShareGroupOffsetsResponse(Message):
+    __slots__ = ("throttle_time_ms", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        groups: Sequence[DescribeShareGroupOffsetsResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = groups
+
+
+class AlterShareGroupOffsetsRequestPartition(Message):
+    __slots__ = ("partition_index", "start_offset")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        start_offset: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.start_offset = start_offset
+
+
+class AlterShareGroupOffsetsRequestTopic(Message):
+    __slots__ = ("topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        partitions: Sequence[AlterShareGroupOffsetsRequestPartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class AlterShareGroupOffsetsRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[AlterShareGroupOffsetsRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class AlterShareGroupOffsetsResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class AlterShareGroupOffsetsResponseTopic(Message):
+    __slots__ = ("topic_name", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[AlterShareGroupOffsetsResponsePartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class AlterShareGroupOffsetsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        responses: Sequence[AlterShareGroupOffsetsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = responses
+
+
+class DeleteShareGroupOffsetsRequestTopic(Message):
+    __slots__ = ("topic_name",)
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+    ) -> None:
+        self.topic_name = topic_name
+
+
+class DeleteShareGroupOffsetsRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[DeleteShareGroupOffsetsRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class DeleteShareGroupOffsetsResponseTopic(Message):
+    __slots__ = ("topic_name", "topic_id", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        topic_id: bytes = bytes(16),
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DeleteShareGroupOffsetsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        responses: Sequence[DeleteShareGroupOffsetsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = responses
+
+
 API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], ...] = (
     (0, "Produce", 3, 13, 9, ProduceRequest, ProduceResponse),
     (1, "Fetch", 4, 18, 12, FetchRequest, FetchResponse),
@@ -4282,6 +5399,9 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (26, "EndTxn", 0, 5, 3, EndTxnRequest, EndTxnResponse),
     (27, "WriteTxnMarkers", 1, 2, 1, WriteTxnMarkersRequest, WriteTxnMarkersResponse),
     (28, "TxnOffsetCommit", 0, 5, 3, TxnOffsetCommitRequest, TxnOffsetCommitResponse),
+    (29, "DescribeAcls", 1, 3, 2, DescribeAclsRequest, DescribeAclsResponse),
+    (30, "CreateAcls", 1, 3, 2, CreateAclsRequest, CreateAclsResponse),
+    (31, "DeleteAcls", 1, 3, 2, DeleteAclsRequest, DeleteAclsResponse),
     (32, "DescribeConfigs", 1, 4, 4, DescribeConfigsRequest, DescribeConfigsResponse),
     (33, "AlterConfigs", 0, 2, 2, AlterConfigsRequest, AlterConfigsResponse),
     (35, "DescribeLogDirs", 1, 5, 2, DescribeLogDirsRequest, DescribeLogDirsResponse),
@@ -4300,13 +5420,19 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     ),
     (46, "ListPartitionReassignments", 0, 0, 0, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     (47, "OffsetDelete", 0, 0, 1, OffsetDeleteRequest, OffsetDeleteResponse),
+    (48, "DescribeClientQuotas", 0, 1, 1, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+    (49, "AlterClientQuotas", 0, 1, 1, AlterClientQuotasRequest, AlterClientQuotasResponse),
     (57, "UpdateFeatures", 0, 2, 0, UpdateFeaturesRequest, UpdateFeaturesResponse),
     (60, "DescribeCluster", 0, 2, 0, DescribeClusterRequest, DescribeClusterResponse),
     (61, "DescribeProducers", 0, 0, 0, DescribeProducersRequest, DescribeProducersResponse),
     (64, "UnregisterBroker", 0, 0, 0, UnregisterBrokerRequest, UnregisterBrokerResponse),
     (65, "DescribeTransactions", 0, 0, 0, DescribeTransactionsRequest, DescribeTransactionsResponse),
     (66, "ListTransactions", 0, 2, 0, ListTransactionsRequest, ListTransactionsResponse),
+    (68, "ConsumerGroupHeartbeat", 0, 1, 0, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    (69, "ConsumerGroupDescribe", 0, 1, 0, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    (76, "ShareGroupHeartbeat", 1, 1, 0, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+    (77, "ShareGroupDescribe", 1, 1, 0, ShareGroupDescribeRequest, ShareGroupDescribeResponse),
     (78, "ShareFetch", 1, 2, 0, ShareFetchRequest, ShareFetchResponse),
     (79, "ShareAcknowledge", 1, 2, 0, ShareAcknowledgeRequest, ShareAcknowledgeResponse),
     (83, "InitializeShareGroupState", 0, 0, 0, InitializeShareGroupStateRequest, InitializeShareGroupStateResponse),
@@ -4314,6 +5440,9 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (85, "WriteShareGroupState", 0, 1, 0, WriteShareGroupStateRequest, WriteShareGroupStateResponse),
     (86, "DeleteShareGroupState", 0, 0, 0, DeleteShareGroupStateRequest, DeleteShareGroupStateResponse),
     (87, "ReadShareGroupStateSummary", 0, 1, 0, ReadShareGroupStateSummaryRequest, ReadShareGroupStateSummaryResponse),
+    (90, "DescribeShareGroupOffsets", 0, 1, 0, DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse),
+    (91, "AlterShareGroupOffsets", 0, 0, 0, AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
+    (92, "DeleteShareGroupOffsets", 0, 0, 0, DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),
 )
 
 __all__ = [
@@ -4443,6 +5572,19 @@ __all__ = [
     "TxnOffsetCommitResponsePartition",
     "TxnOffsetCommitResponseTopic",
     "TxnOffsetCommitResponse",
+    "DescribeAclsRequest",
+    "DescribeAclsResponseAcl",
+    "DescribeAclsResponseResource",
+    "DescribeAclsResponse",
+    "CreateAclsRequestCreation",
+    "CreateAclsRequest",
+    "CreateAclsResponseResult",
+    "CreateAclsResponse",
+    "DeleteAclsRequestFilter",
+    "DeleteAclsRequest",
+    "DeleteAclsResponseMatchingAcl",
+    "DeleteAclsResponseFilterResult",
+    "DeleteAclsResponse",
     "DescribeConfigsRequestResource",
     "DescribeConfigsRequest",
     "DescribeConfigsResponseSynonym",
@@ -4495,6 +5637,19 @@ __all__ = [
     "OffsetDeleteResponsePartition",
     "OffsetDeleteResponseTopic",
     "OffsetDeleteResponse",
+    "DescribeClientQuotasRequestComponent",
+    "DescribeClientQuotasRequest",
+    "DescribeClientQuotasResponseEntity",
+    "DescribeClientQuotasResponseValue",
+    "DescribeClientQuotasResponseEntry",
+    "DescribeClientQuotasResponse",
+    "AlterClientQuotasRequestEntity",
+    "AlterClientQuotasRequestOp",
+    "AlterClientQuotasRequestEntry",
+    "AlterClientQuotasRequest",
+    "AlterClientQuotasResponseEntity",
+    "AlterClientQuotasResponseEntry",
+    "AlterClientQuotasResponse",
     "UpdateFeaturesRequestFeatureUpdate",
     "UpdateFeaturesRequest",
     "UpdateFeaturesResponseResult",
@@ -4517,12 +5672,33 @@ __all__ = [
     "ListTransactionsRequest",
     "ListTransactionsResponseTransaction",
     "ListTransactionsResponse",
+    "ConsumerGroupHeartbeatRequestTopicPartitions",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponseTopicPartitions",
+    "ConsumerGroupHeartbeatResponseAssignment",
+    "ConsumerGroupHeartbeatResponse",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponseTopicPartitions",
+    "ConsumerGroupDescribeResponseAssignment",
+    "ConsumerGroupDescribeResponseMember",
+    "ConsumerGroupDescribeResponseGroup",
+    "ConsumerGroupDescribeResponse",
     "DescribeTopicPartitionsRequestTopic",
     "DescribeTopicPartitionsCursor",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponsePartition",
     "DescribeTopicPartitionsResponseTopic",
     "DescribeTopicPartitionsResponse",
+    "ShareGroupHeartbeatRequest",
+    "ShareGroupHeartbeatResponseTopicPartitions",
+    "ShareGroupHeartbeatResponseAssignment",
+    "ShareGroupHeartbeatResponse",
+    "ShareGroupDescribeRequest",
+    "ShareGroupDescribeResponseTopicPartitions",
+    "ShareGroupDescribeResponseAssignment",
+    "ShareGroupDescribeResponseMember",
+    "ShareGroupDescribeResponseGroup",
+    "ShareGroupDescribeResponse",
     "ShareFetchRequestAcknowledgementBatch",
     "ShareFetchRequestPartition",
     "ShareFetchRequestTopic",
@@ -4575,4 +5751,21 @@ __all__ = [
     "ReadShareGroupStateSummaryResponsePartition",
     "ReadShareGroupStateSummaryResponseTopic",
     "ReadShareGroupStateSummaryResponse",
+    "DescribeShareGroupOffsetsRequestTopic",
+    "DescribeShareGroupOffsetsRequestGroup",
+    "DescribeShareGroupOffsetsRequest",
+    "DescribeShareGroupOffsetsResponsePartition",
+    "DescribeShareGroupOffsetsResponseTopic",
+    "DescribeShareGroupOffsetsResponseGroup",
+    "DescribeShareGroupOffsetsResponse",
+    "AlterShareGroupOffsetsRequestPartition",
+    "AlterShareGroupOffsetsRequestTopic",
+    "AlterShareGroupOffsetsRequest",
+    "AlterShareGroupOffsetsResponsePartition",
+    "AlterShareGroupOffsetsResponseTopic",
+    "AlterShareGroupOffsetsResponse",
+    "DeleteShareGroupOffsetsRequestTopic",
+    "DeleteShareGroupOffsetsRequest",
+    "DeleteShareGroupOffsetsResponseTopic",
+    "DeleteShareGroupOffsetsResponse",
 ]

@@ -31,6 +31,9 @@ PERMISSIONS = {
     "WriteTxnMarkers": {"CLUSTER CLUSTER_ACTION", "CLUSTER ALTER"},
     "OffsetForLeaderEpoch": {"TOPIC DESCRIBE", "CLUSTER CLUSTER_ACTION"},
     "TxnOffsetCommit": {"GROUP READ", "TRANSACTIONAL_ID WRITE", "TOPIC READ"},
+    "DescribeAcls": {"CLUSTER DESCRIBE"},
+    "CreateAcls": {"CLUSTER ALTER"},
+    "DeleteAcls": {"CLUSTER ALTER"},
     "DescribeConfigs": {"TOPIC DESCRIBE_CONFIGS", "GROUP DESCRIBE_CONFIGS", "CLUSTER DESCRIBE_CONFIGS"},
     "AlterConfigs": {"TOPIC ALTER_CONFIGS", "GROUP ALTER_CONFIGS", "CLUSTER ALTER_CONFIGS"},
     "DescribeLogDirs": {"CLUSTER DESCRIBE"},
@@ -44,6 +47,8 @@ PERMISSIONS = {
     "UpdateFeatures": {"CLUSTER ALTER"},
     "DescribeCluster": set(),
     "DescribeProducers": {"TOPIC READ"},
+    "ConsumerGroupHeartbeat": {"GROUP READ", "TOPIC DESCRIBE"},
+    "ConsumerGroupDescribe": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
     "UnregisterBroker": {"CLUSTER ALTER"},
     "DescribeTransactions": {"TRANSACTIONAL_ID DESCRIBE", "TOPIC DESCRIBE"},
     "ListTransactions": {"TRANSACTIONAL_ID DESCRIBE"},
@@ -53,6 +58,11 @@ PERMISSIONS = {
     "DeleteShareGroupState": {"CLUSTER CLUSTER_ACTION"},
     "ReadShareGroupStateSummary": {"CLUSTER CLUSTER_ACTION"},
     "DescribeTopicPartitions": {"TOPIC DESCRIBE"},
+    "ShareGroupHeartbeat": {"GROUP READ", "TOPIC DESCRIBE"},
+    "ShareGroupDescribe": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
+    "DescribeShareGroupOffsets": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
+    "AlterShareGroupOffsets": {"GROUP READ", "TOPIC READ"},
+    "DeleteShareGroupOffsets": {"GROUP DELETE", "TOPIC READ"},
 }
 
 
