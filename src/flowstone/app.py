@@ -204,7 +204,8 @@ class App:
         self._workers.close()
 
     def _close_coordinators(self) -> None:
-        if hasattr(self, "_share_states"):
+        if hasattr(self, "services"):
+            self.services.sharing.close()
             self._share_states.close()
         if hasattr(self, "_transactions"):
             self._transactions.close()

@@ -576,3 +576,32 @@ def _sharing() -> Iterator[Case]:
     yield Case("WriteShareGroupState", 1, lambda n: m.WriteShareGroupStateRequest(**writes(n)))
     yield Case("ReadShareGroupStateSummary", 1, lambda n: m.ReadShareGroupStateSummaryRequest(**sums(n)))
     yield Case("DeleteShareGroupState", 0, lambda n: m.DeleteShareGroupStateRequest(**ends(n)))
+    member = {"member_id": "m", "share_session_epoch": 0}
+    limits = {"max_wait_ms": 0, "min_bytes": 0, "max_records": 500, "batch_size": 500, "forgotten_topics_data": []}
+    fetched, acked = m.ShareFetchRequestPartition, m.ShareAcknowledgeRequestPartition
+    yield Case(
+        "ShareFetch of many partitions",
+        2,
+        lambda n: m.ShareFetchRequest(
+            **(group | member | limits),
+            topics=[
+                m.ShareFetchRequestTopic(
+                    topic_id=topic_id,
+                    partitions=[fetched(partition_index=each, acknowledgement_batches=[]) for each in range(n)],
+                )
+            ],
+        ),
+    )
+    yield Case(
+        "ShareAcknowledge of many partitions",
+        2,
+        lambda n: m.ShareAcknowledgeRequest(
+            **(group | member),
+            topics=[
+                m.ShareAcknowledgeRequestTopic(
+                    topic_id=topic_id,
+                    partitions=[acked(partition_index=each, acknowledgement_batches=[]) for each in range(n)],
+                )
+            ],
+        ),
+    )

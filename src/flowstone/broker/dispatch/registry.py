@@ -59,6 +59,8 @@ from flowstone.broker.handlers.share import (
     initialize_share_group_state,
     read_share_group_state,
     read_share_group_state_summary,
+    share_acknowledge,
+    share_fetch,
     write_share_group_state,
 )
 from flowstone.broker.requests.context import Handler, RequestContext, Services
@@ -172,6 +174,8 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(64, unregister_broker.handle, 0, 0, (CLUSTER_ALTER,)),
             _serve(65, describe_transactions.handle, 0, 0, (TRANSACTIONAL_ID_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(66, list_transactions.handle, 0, 2, (TRANSACTIONAL_ID_DESCRIBE,)),
+            _serve(78, share_fetch.handle, 1, 2, (GROUP_READ, TOPIC_READ)),
+            _serve(79, share_acknowledge.handle, 1, 2, (GROUP_READ, TOPIC_READ)),
             _serve(83, initialize_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
             _serve(84, read_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
             _serve(85, write_share_group_state.handle, 0, 1, (CLUSTER_ACTION,)),

@@ -151,6 +151,7 @@ class Connection:
         )
         self._stop_unmuting()
         self._channel.close()
+        self.session.closed()
         self._host.closed(self, reason)
 
     def finish(self) -> None:
