@@ -22,7 +22,7 @@ from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.coordinator_host import HostServices
 from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
 from flowstone.broker.coordinators.local_markers import LocalMarkers
-from flowstone.broker.coordinators.share.share_states import ShareStates
+from flowstone.broker.coordinators.share.state_initializer import states_for_groups
 from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.fetching.fetch_sessions import FetchSessions
@@ -327,7 +327,7 @@ class App:
             LocalMarkers(self._partitions, self._metadata, self._clock, self._groups),
             make_peers,
         )
-        self._share_states = ShareStates(host_services, make_peers())
+        self._share_states = states_for_groups(self._groups, host_services, make_peers())
         return make_services(
             config=self.config,
             topic_defaults=self._topic_defaults,

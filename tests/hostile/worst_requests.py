@@ -396,6 +396,9 @@ def _grouping() -> Iterator[Case]:
     yield Case("ListGroups", 5, lambda n: m.ListGroupsRequest(states_filter=_names(n), types_filter=_names(n)))
     yield Case("JoinGroup", 3, _join)
     yield Case("JoinGroup with long protocols", 3, lambda n: _join(4, bytes(20 * n)))
+    yield Case("ShareGroupHeartbeat that joins", 1, lambda n: _share_heartbeat(0, _names(n)))
+    yield Case("ShareGroupHeartbeat that leaves", 1, lambda n: _share_heartbeat(-1, None))
+    yield Case("ShareGroupDescribe", 1, lambda n: m.ShareGroupDescribeRequest(group_ids=_names(n)))
     yield Case(
         "SyncGroup",
         4,
@@ -413,6 +416,12 @@ def _grouping() -> Iterator[Case]:
         lambda n: m.LeaveGroupRequest(
             group_id=GROUP, members=[m.LeaveGroupRequestMember(member_id=name) for name in _names(n)]
         ),
+    )
+
+
+def _share_heartbeat(member_epoch: int, topics: list[str] | None) -> m.ShareGroupHeartbeatRequest:
+    return m.ShareGroupHeartbeatRequest(
+        group_id="share", member_id="m", member_epoch=member_epoch, subscribed_topic_names=topics
     )
 
 

@@ -149,6 +149,7 @@ class TableSink:
     keys: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     compact_every_s: float = 0.0  # how often small files are compacted while the pipeline runs; 0: never
+    delete_when: str = ""  # with keys: a condition in SQL; rows that meet it delete what has their keys
     options: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -61,6 +61,8 @@ from flowstone.broker.handlers.share import (
     read_share_group_state_summary,
     share_acknowledge,
     share_fetch,
+    share_group_describe,
+    share_group_heartbeat,
     write_share_group_state,
 )
 from flowstone.broker.requests.context import Handler, RequestContext, Services
@@ -176,6 +178,8 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(66, list_transactions.handle, 0, 2, (TRANSACTIONAL_ID_DESCRIBE,)),
             _serve(78, share_fetch.handle, 1, 2, (GROUP_READ, TOPIC_READ)),
             _serve(79, share_acknowledge.handle, 1, 2, (GROUP_READ, TOPIC_READ)),
+            _serve(76, share_group_heartbeat.handle, 1, 1, (GROUP_READ, TOPIC_DESCRIBE)),
+            _serve(77, share_group_describe.handle, 1, 1, (GROUP_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(83, initialize_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
             _serve(84, read_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
             _serve(85, write_share_group_state.handle, 0, 1, (CLUSTER_ACTION,)),

@@ -35,7 +35,8 @@ def write(rows: DataFrame, target: TableSink, batch: MicroBatch | None) -> Writt
     if target.kind == "delta":
         from flowstone.pipeline.tables.delta import DeltaSink
 
-        return DeltaSink.of(target).append(rows.drop(ORDER), batch)
+        sink = DeltaSink.of(target)
+        return sink.upsert(rows, batch) if target.keys else sink.append(rows.drop(ORDER), batch)
     from flowstone.pipeline.tables.parquet import ParquetSink
 
     return ParquetSink.of(target).append(rows.drop(ORDER), batch)
@@ -57,6 +58,10 @@ def check(target: TableSink, schema: StructType) -> None:
     """Raise PipelineError if rows of the schema cannot be written to the table. Writes nothing."""
     schema = _without_order(schema)
     _check_declared(target, schema)
+    if target.delete_when:
+        from flowstone.pipeline.tables import upserts
+
+        upserts.check_condition(schema, target)
     if target.kind == "delta":
         from flowstone.pipeline.tables.delta import DeltaSink
 
@@ -99,8 +104,8 @@ def _check_declared(target: TableSink, schema: StructType) -> None:
     _check_kind(target.kind, target.path)
     columns.check_types(schema, target.kind, target.path)
     columns.check_named(schema, target.keys, target.partition_by, target.path)
-    if target.keys:
-        raise PipelineError(f"{target.path}: keys are not supported yet")
+    if target.delete_when and not target.keys:
+        raise PipelineError(f"{target.path}: delete_when needs keys, by which the rows to delete are found")
 
 
 def _check_kind(kind: str, path: str) -> None:

@@ -130,8 +130,10 @@ def fit(rows: StructType, table: StructType, where: str) -> Fit:
     return Fit(tuple(added), tuple(written))
 
 
-def stored(rows: DataFrame, fit: Fit, partition_by: Sequence[str]) -> DataFrame:
+def stored(rows: DataFrame, fit: Fit, partition_by: Sequence[str], also: Sequence[str] = ()) -> DataFrame:
     """Return the rows with the types of the table; partition columns as text, for the names of directories.
+
+    `also` names columns that are not the table's and that stay as they are.
 
     Empty text is NULL as the value of a partition column, as in every table format that has directories.
     """
@@ -143,7 +145,7 @@ def stored(rows: DataFrame, fit: Fit, partition_by: Sequence[str]) -> DataFrame:
         if column.name in partition_by:
             value = F.nullif(value.cast("string"), F.lit(""))
         selected.append(value.alias(column.name))
-    return rows.select(*selected)
+    return rows.select(*selected, *also)
 
 
 def holds(table: DataType, rows: DataType) -> bool:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flowstone.pipeline.errors import PipelineError
-from flowstone.pipeline.tables import columns, files
-from flowstone.pipeline.tables.batches import REPEATED, Compacted, MicroBatch, Written
+from flowstone.pipeline.tables import columns, files, upserts
+from flowstone.pipeline.tables.batches import ORDER, REPEATED, Compacted, MicroBatch, Written
 from flowstone.pipeline.tables.storage import Location, location
 
 if TYPE_CHECKING:
@@ -94,6 +94,27 @@ class DeltaSink:
             files.delete(written, self.where)
             return REPEATED
         return Written(sum(each.rows for each in written), len(written), False)
+
+    def upsert(self, rows: DataFrame, batch: MicroBatch | None) -> Written:
+        """Merge the rows into the table; `rows` may have ORDER."""
+        table = self.load()
+        if table is not None and has(table, batch):
+            return REPEATED
+        schema = rows.drop(ORDER).schema
+        fit = self._fit(table, schema) if table is not None else columns.fit(schema, schema, "")
+        latest = upserts.last_rows(upserts.with_deletions(rows, self.target), self.target.keys)
+        with upserts.staged(columns.stored(latest, fit, (), (upserts.DELETED,)), self.target, self.where) as changes:
+
+            def merge(table: DeltaTable) -> None:
+                if changes.row_count:
+                    _merge(table, changes, self.target.keys, properties(batch))
+                else:
+                    keys, stored = list(self.target.partition_by), table.schema()
+                    table.create_write_transaction([], "append", stored, keys, commit_properties=properties(batch))
+
+            if not self.commit(schema, batch, merge):
+                return REPEATED
+            return Written(changes.row_count, len(changes.files), False)
 
     def commit(self, schema: StructType, batch: MicroBatch | None, change: Callable[[DeltaTable], Any]) -> bool:
         """Make a commit to the newest version of the table, which is created and gets new columns if needed.
@@ -206,6 +227,19 @@ def _add(file: files.DataFile, keys: Sequence[str]) -> Any:
     return AddAction(file.path, file.size, {key: values[key] for key in keys}, 0, True, file.statistics)
 
 
+def _merge(table: DeltaTable, changes: upserts.Changes, keys: Sequence[str], commit: CommitProperties) -> None:
+    names = {each: f"`{each}`" for each in changes.columns}
+    found = " AND ".join(f"target.{names[key]} = changes.{names[key]}" for key in keys)
+    values = {name: f"changes.{name}" for name in names.values()}
+    (
+        table.merge(changes.read(), found, "changes", "target", commit_properties=commit)
+        .when_matched_delete(f"changes.{upserts.DELETED}")
+        .when_matched_update(values)
+        .when_not_matched_insert(values, predicate=f"NOT changes.{upserts.DELETED}")
+        .execute()
+    )
+
+
 def _check_writable(table: DeltaTable, name: str) -> None:
     """Raise PipelineError for a table with rules that only its own writer follows."""
     configuration = table.metadata().configuration
@@ -294,4 +328,4 @@ def compact(target: TableSink) -> Compacted:
     table = sink.load()
     assert table is not None
     deleted = table.vacuum(dry_run=False, full=True)
-    return Compacted(before, len(table.file_uris()), len(deleted))
+    return Compacted(before, len(table.file_uris()), len(deleted) + upserts.delete_old(sink.where))

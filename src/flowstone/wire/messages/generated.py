@@ -3435,6 +3435,200 @@ class DescribeTopicPartitionsResponse(Message):
         self.next_cursor = next_cursor
 
 
+class ShareGroupHeartbeatRequest(Message):
+    __slots__ = ("group_id", "member_id", "member_epoch", "rack_id", "subscribed_topic_names")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        member_id: str = "",
+        member_epoch: int = 0,
+        rack_id: str | None = None,
+        subscribed_topic_names: Sequence[str] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.rack_id = rack_id
+        self.subscribed_topic_names = subscribed_topic_names
+
+
+class ShareGroupHeartbeatResponseTopicPartitions(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ShareGroupHeartbeatResponseAssignment(Message):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: Sequence[ShareGroupHeartbeatResponseTopicPartitions] = (),
+    ) -> None:
+        self.topic_partitions = topic_partitions
+
+
+class ShareGroupHeartbeatResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "member_id",
+        "member_epoch",
+        "heartbeat_interval_ms",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int = 0,
+        heartbeat_interval_ms: int = 0,
+        assignment: ShareGroupHeartbeatResponseAssignment | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.assignment = assignment
+
+
+class ShareGroupDescribeRequest(Message):
+    __slots__ = ("group_ids", "include_authorized_operations")
+
+    def __init__(
+        self,
+        *,
+        group_ids: Sequence[str] = (),
+        include_authorized_operations: bool = False,
+    ) -> None:
+        self.group_ids = group_ids
+        self.include_authorized_operations = include_authorized_operations
+
+
+class ShareGroupDescribeResponseTopicPartitions(Message):
+    __slots__ = ("topic_id", "topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        topic_name: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class ShareGroupDescribeResponseAssignment(Message):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: Sequence[ShareGroupDescribeResponseTopicPartitions] = (),
+    ) -> None:
+        self.topic_partitions = topic_partitions
+
+
+class ShareGroupDescribeResponseMember(Message):
+    __slots__ = (
+        "member_id",
+        "rack_id",
+        "member_epoch",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        *,
+        member_id: str = "",
+        rack_id: str | None = None,
+        member_epoch: int = 0,
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: Sequence[str] = (),
+        assignment: ShareGroupDescribeResponseAssignment | None = None,
+    ) -> None:
+        self.member_id = member_id
+        self.rack_id = rack_id
+        self.member_epoch = member_epoch
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = subscribed_topic_names
+        self.assignment = assignment
+
+
+class ShareGroupDescribeResponseGroup(Message):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "group_id",
+        "group_state",
+        "group_epoch",
+        "assignment_epoch",
+        "assignor_name",
+        "members",
+        "authorized_operations",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        group_epoch: int = 0,
+        assignment_epoch: int = 0,
+        assignor_name: str = "",
+        members: Sequence[ShareGroupDescribeResponseMember] = (),
+        authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.group_epoch = group_epoch
+        self.assignment_epoch = assignment_epoch
+        self.assignor_name = assignor_name
+        self.members = members
+        self.authorized_operations = authorized_operations
+
+
+class ShareGroupDescribeResponse(Message):
+    __slots__ = ("throttle_time_ms", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        groups: Sequence[ShareGroupDescribeResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = groups
+
+
 class ShareFetchRequestAcknowledgementBatch(Message):
     __slots__ = ("first_offset", "last_offset", "acknowledge_types")
 
@@ -4257,6 +4451,253 @@ class ReadShareGroupStateSummaryResponse(Message):
         self.results = results
 
 
+class DescribeShareGroupOffsetsRequestTopic(Message):
+    __slots__ = ("topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class DescribeShareGroupOffsetsRequestGroup(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[DescribeShareGroupOffsetsRequestTopic] | None = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class DescribeShareGroupOffsetsRequest(Message):
+    __slots__ = ("groups",)
+
+    def __init__(
+        self,
+        *,
+        groups: Sequence[DescribeShareGroupOffsetsRequestGroup] = (),
+    ) -> None:
+        self.groups = groups
+
+
+class DescribeShareGroupOffsetsResponsePartition(Message):
+    __slots__ = ("partition_index", "start_offset", "leader_epoch", "lag", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        start_offset: int = 0,
+        leader_epoch: int = 0,
+        lag: int = -1,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.start_offset = start_offset
+        self.leader_epoch = leader_epoch
+        self.lag = lag
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DescribeShareGroupOffsetsResponseTopic(Message):
+    __slots__ = ("topic_name", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[DescribeShareGroupOffsetsResponsePartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class DescribeShareGroupOffsetsResponseGroup(Message):
+    __slots__ = ("group_id", "topics", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[DescribeShareGroupOffsetsResponseTopic] = (),
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DescribeShareGroupOffsetsResponse(Message):
+    __slots__ = ("throttle_time_ms", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        groups: Sequence[DescribeShareGroupOffsetsResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = groups
+
+
+class AlterShareGroupOffsetsRequestPartition(Message):
+    __slots__ = ("partition_index", "start_offset")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        start_offset: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.start_offset = start_offset
+
+
+class AlterShareGroupOffsetsRequestTopic(Message):
+    __slots__ = ("topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        partitions: Sequence[AlterShareGroupOffsetsRequestPartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class AlterShareGroupOffsetsRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[AlterShareGroupOffsetsRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class AlterShareGroupOffsetsResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class AlterShareGroupOffsetsResponseTopic(Message):
+    __slots__ = ("topic_name", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[AlterShareGroupOffsetsResponsePartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class AlterShareGroupOffsetsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        responses: Sequence[AlterShareGroupOffsetsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = responses
+
+
+class DeleteShareGroupOffsetsRequestTopic(Message):
+    __slots__ = ("topic_name",)
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+    ) -> None:
+        self.topic_name = topic_name
+
+
+class DeleteShareGroupOffsetsRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[DeleteShareGroupOffsetsRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class DeleteShareGroupOffsetsResponseTopic(Message):
+    __slots__ = ("topic_name", "topic_id", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        topic_id: bytes = bytes(16),
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DeleteShareGroupOffsetsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        responses: Sequence[DeleteShareGroupOffsetsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = responses
+
+
 API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], ...] = (
     (0, "Produce", 3, 13, 9, ProduceRequest, ProduceResponse),
     (1, "Fetch", 4, 18, 12, FetchRequest, FetchResponse),
@@ -4307,6 +4748,8 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (65, "DescribeTransactions", 0, 0, 0, DescribeTransactionsRequest, DescribeTransactionsResponse),
     (66, "ListTransactions", 0, 2, 0, ListTransactionsRequest, ListTransactionsResponse),
     (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    (76, "ShareGroupHeartbeat", 1, 1, 0, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+    (77, "ShareGroupDescribe", 1, 1, 0, ShareGroupDescribeRequest, ShareGroupDescribeResponse),
     (78, "ShareFetch", 1, 2, 0, ShareFetchRequest, ShareFetchResponse),
     (79, "ShareAcknowledge", 1, 2, 0, ShareAcknowledgeRequest, ShareAcknowledgeResponse),
     (83, "InitializeShareGroupState", 0, 0, 0, InitializeShareGroupStateRequest, InitializeShareGroupStateResponse),
@@ -4314,6 +4757,9 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (85, "WriteShareGroupState", 0, 1, 0, WriteShareGroupStateRequest, WriteShareGroupStateResponse),
     (86, "DeleteShareGroupState", 0, 0, 0, DeleteShareGroupStateRequest, DeleteShareGroupStateResponse),
     (87, "ReadShareGroupStateSummary", 0, 1, 0, ReadShareGroupStateSummaryRequest, ReadShareGroupStateSummaryResponse),
+    (90, "DescribeShareGroupOffsets", 0, 1, 0, DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse),
+    (91, "AlterShareGroupOffsets", 0, 0, 0, AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
+    (92, "DeleteShareGroupOffsets", 0, 0, 0, DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),
 )
 
 __all__ = [
@@ -4523,6 +4969,16 @@ __all__ = [
     "DescribeTopicPartitionsResponsePartition",
     "DescribeTopicPartitionsResponseTopic",
     "DescribeTopicPartitionsResponse",
+    "ShareGroupHeartbeatRequest",
+    "ShareGroupHeartbeatResponseTopicPartitions",
+    "ShareGroupHeartbeatResponseAssignment",
+    "ShareGroupHeartbeatResponse",
+    "ShareGroupDescribeRequest",
+    "ShareGroupDescribeResponseTopicPartitions",
+    "ShareGroupDescribeResponseAssignment",
+    "ShareGroupDescribeResponseMember",
+    "ShareGroupDescribeResponseGroup",
+    "ShareGroupDescribeResponse",
     "ShareFetchRequestAcknowledgementBatch",
     "ShareFetchRequestPartition",
     "ShareFetchRequestTopic",
@@ -4575,4 +5031,21 @@ __all__ = [
     "ReadShareGroupStateSummaryResponsePartition",
     "ReadShareGroupStateSummaryResponseTopic",
     "ReadShareGroupStateSummaryResponse",
+    "DescribeShareGroupOffsetsRequestTopic",
+    "DescribeShareGroupOffsetsRequestGroup",
+    "DescribeShareGroupOffsetsRequest",
+    "DescribeShareGroupOffsetsResponsePartition",
+    "DescribeShareGroupOffsetsResponseTopic",
+    "DescribeShareGroupOffsetsResponseGroup",
+    "DescribeShareGroupOffsetsResponse",
+    "AlterShareGroupOffsetsRequestPartition",
+    "AlterShareGroupOffsetsRequestTopic",
+    "AlterShareGroupOffsetsRequest",
+    "AlterShareGroupOffsetsResponsePartition",
+    "AlterShareGroupOffsetsResponseTopic",
+    "AlterShareGroupOffsetsResponse",
+    "DeleteShareGroupOffsetsRequestTopic",
+    "DeleteShareGroupOffsetsRequest",
+    "DeleteShareGroupOffsetsResponseTopic",
+    "DeleteShareGroupOffsetsResponse",
 ]

@@ -55,6 +55,8 @@ PERMISSIONS = {
     "DeleteShareGroupState": {"CLUSTER CLUSTER_ACTION"},
     "ReadShareGroupStateSummary": {"CLUSTER CLUSTER_ACTION"},
     "DescribeTopicPartitions": {"TOPIC DESCRIBE"},
+    "ShareGroupHeartbeat": {"GROUP READ", "TOPIC DESCRIBE"},
+    "ShareGroupDescribe": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
 }
 
 

@@ -8,7 +8,7 @@ Every method returns a result for each share partition, with an error code; none
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from flowstone.broker.coordinators.broker_peers import BrokerPeers
@@ -96,7 +96,7 @@ class ShareStates:
             if token.error is None:
                 answer.set_result(token.result())
             else:  # the shard moves or loads: ask again, wherever it is then
-                self._spawn(self._finish(answer, key, call, share_requests.write(write)))
+                self.spawn(self._finish(answer, key, call, share_requests.write(write)))
 
         self.coordinator.request(key, call).add_done_callback(answered)
         return answer
@@ -186,7 +186,8 @@ class ShareStates:
         if not answer.is_done:
             answer.set_result(result)
 
-    def _spawn(self, work: Any) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work that asks for states, until it ends or `close` stops it."""
         task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
