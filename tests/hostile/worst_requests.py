@@ -33,6 +33,7 @@ def cases() -> Iterator[Case]:
     yield from _reading()
     yield from _describing()
     yield from _changing()
+    yield from _securing()
     yield from _grouping()
     yield from _transacting()
     yield from _sharing()
@@ -41,6 +42,12 @@ def cases() -> Iterator[Case]:
 def _wide(count: int) -> Iterator[int]:
     """So many partitions of the wide topic, again and again."""
     return (index % WIDE_PARTITIONS for index in range(count))
+
+
+def _rule(name: str) -> m.CreateAclsRequestCreation:
+    return m.CreateAclsRequestCreation(
+        resource_type=TOPIC, resource_name=name, principal="User:x", host="*", operation=3, permission_type=3
+    )
 
 
 def _names(count: int, stem: str = "n") -> list[str]:
@@ -353,6 +360,12 @@ def _reassign(count: int) -> m.AlterPartitionReassignmentsRequest:
             )
         ],
     )
+
+
+def _securing() -> Iterator[Case]:
+    yield Case("CreateAcls", 3, lambda n: m.CreateAclsRequest(creations=[_rule(name) for name in _names(n)]))
+    yield Case("DescribeAcls", 3, lambda n: m.DescribeAclsRequest(resource_name_filter="x" * min(n, 30_000)))
+    yield Case("DeleteAcls", 3, lambda n: m.DeleteAclsRequest(filters=[m.DeleteAclsRequestFilter()] * n))
 
 
 def _grouping() -> Iterator[Case]:

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from flowstone.broker.requests.access import Decisions
 
 # The longest time for which a connection is muted: a request that waits longer than clients' request timeout (30 s by
 # default) would only be sent again, over a new connection.
@@ -37,6 +40,8 @@ class ClientSession:
 
     __slots__ = (
         "client_id",
+        "decided_principal",
+        "decisions",
         "host",
         "is_closed",
         "listener_name",
@@ -61,6 +66,9 @@ class ClientSession:
         self.principal = ANONYMOUS
         self.on_closed: list[Callable[[], None]] | None = None  # called when the connection is closed
         self.is_closed = False
+        # What the authorizer has decided, and about which principal.
+        self.decisions: Decisions | None = None
+        self.decided_principal: Principal | None = None
         self.muted_until_s = 0.0  # in monotonic time; 0 if the session was never muted
 
     def throttle_ms(self, now_s: float) -> int:

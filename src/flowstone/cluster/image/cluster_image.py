@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from flowstone.cluster.image.acl import Acl
 from flowstone.cluster.image.features import FORMER_RELEASE, METADATA_LEVEL_MIN, METADATA_VERSION, OFF, FeatureRange
 from flowstone.cluster.image.layered_map import LayeredMap
 from flowstone.types import TopicPartition
@@ -89,6 +90,8 @@ class ClusterImage:
     next_producer_id: int = 0
     # Finalized feature levels that were ever changed; `finalized_features` adds the one that needs no record.
     features: Mapping[str, int] = field(default_factory=_nothing)
+    # The access rules, in the order of their creation.
+    acls: Mapping[Acl, None] = field(default_factory=_nothing)
     # The broker that decides elections, and how many controllers there were, this one included.
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = 0
