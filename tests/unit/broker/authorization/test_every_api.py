@@ -71,6 +71,8 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeTopicPartitions": {TOPIC},
     "ShareGroupHeartbeat": {GROUP},
     "ShareGroupDescribe": {GROUP},
+    "ShareFetch": {GROUP},
+    "ShareAcknowledge": {GROUP},
     "InitializeShareGroupState": {CLUSTER},
     "ReadShareGroupState": {CLUSTER},
     "WriteShareGroupState": {CLUSTER},

@@ -48,8 +48,10 @@ def test_a_fetch_waits_for_records_and_gets_them_at_once(tmp_path: Path) -> None
         filled(client)
         with sharing(app) as member:
             assert member.take(wait_ms=0) == []
-            Timer(0.2, lambda: client.produce(TOPIC, batch_of(b"x"))).start()
+            later = Timer(0.2, lambda: client.produce(TOPIC, batch_of(b"x")))
+            later.start()
             assert [each.value for each in member.take(wait_ms=8000)] == [b"x"]
+            later.join()
 
 
 def test_a_released_record_is_delivered_again_with_a_higher_count(tmp_path: Path) -> None:
