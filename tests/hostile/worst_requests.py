@@ -35,6 +35,7 @@ def cases() -> Iterator[Case]:
     yield from _changing()
     yield from _securing()
     yield from _grouping()
+    yield from _share_grouping()
     yield from _transacting()
     yield from _sharing()
 
@@ -409,9 +410,6 @@ def _grouping() -> Iterator[Case]:
     yield Case("ListGroups", 5, lambda n: m.ListGroupsRequest(states_filter=_names(n), types_filter=_names(n)))
     yield Case("JoinGroup", 3, _join)
     yield Case("JoinGroup with long protocols", 3, lambda n: _join(4, bytes(20 * n)))
-    yield Case("ShareGroupHeartbeat that joins", 1, lambda n: _share_heartbeat(0, _names(n)))
-    yield Case("ShareGroupHeartbeat that leaves", 1, lambda n: _share_heartbeat(-1, None))
-    yield Case("ShareGroupDescribe", 1, lambda n: m.ShareGroupDescribeRequest(group_ids=_names(n)))
     yield Case(
         "SyncGroup",
         4,
@@ -430,6 +428,36 @@ def _grouping() -> Iterator[Case]:
             group_id=GROUP, members=[m.LeaveGroupRequestMember(member_id=name) for name in _names(n)]
         ),
     )
+
+
+def _share_grouping() -> Iterator[Case]:
+    yield Case("ShareGroupHeartbeat that joins", 1, lambda n: _share_heartbeat(0, _names(n)))
+    yield Case("ShareGroupHeartbeat that leaves", 1, lambda n: _share_heartbeat(-1, None))
+    yield Case("ShareGroupDescribe", 1, lambda n: m.ShareGroupDescribeRequest(group_ids=_names(n)))
+    yield Case("DescribeShareGroupOffsets", 1, _describe_share_offsets)
+    yield Case("AlterShareGroupOffsets", 0, _alter_share_offsets)
+    yield Case(
+        "DeleteShareGroupOffsets",
+        0,
+        lambda n: m.DeleteShareGroupOffsetsRequest(
+            group_id="share", topics=[m.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in _names(n)]
+        ),
+    )
+
+
+def _describe_share_offsets(count: int) -> m.DescribeShareGroupOffsetsRequest:
+    topics = [m.DescribeShareGroupOffsetsRequestTopic(topic_name=WIDE, partitions=list(_wide(count)))]
+    return m.DescribeShareGroupOffsetsRequest(
+        groups=[m.DescribeShareGroupOffsetsRequestGroup(group_id="share", topics=topics)]
+    )
+
+
+def _alter_share_offsets(count: int) -> m.AlterShareGroupOffsetsRequest:
+    partitions = [
+        m.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=0) for index in _wide(count)
+    ]
+    topics = [m.AlterShareGroupOffsetsRequestTopic(topic_name=WIDE, partitions=partitions)]
+    return m.AlterShareGroupOffsetsRequest(group_id="share", topics=topics)
 
 
 def _share_heartbeat(member_epoch: int, topics: list[str] | None) -> m.ShareGroupHeartbeatRequest:

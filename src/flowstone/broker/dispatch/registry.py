@@ -58,7 +58,10 @@ from flowstone.broker.handlers import (
     write_txn_markers,
 )
 from flowstone.broker.handlers.share import (
+    alter_share_group_offsets,
+    delete_share_group_offsets,
     delete_share_group_state,
+    describe_share_group_offsets,
     initialize_share_group_state,
     read_share_group_state,
     read_share_group_state_summary,
@@ -186,6 +189,9 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(79, share_acknowledge.handle, 1, 2, (GROUP_READ, TOPIC_READ)),
             _serve(76, share_group_heartbeat.handle, 1, 1, (GROUP_READ, TOPIC_DESCRIBE)),
             _serve(77, share_group_describe.handle, 1, 1, (GROUP_DESCRIBE, TOPIC_DESCRIBE)),
+            _serve(90, describe_share_group_offsets.handle, 0, 1, (GROUP_DESCRIBE, TOPIC_DESCRIBE)),
+            _serve(91, alter_share_group_offsets.handle, 0, 0, (GROUP_READ, TOPIC_READ)),
+            _serve(92, delete_share_group_offsets.handle, 0, 0, (GROUP_DELETE, TOPIC_READ)),
             _serve(83, initialize_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
             _serve(84, read_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
             _serve(85, write_share_group_state.handle, 0, 1, (CLUSTER_ACTION,)),

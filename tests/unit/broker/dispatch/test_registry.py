@@ -60,6 +60,9 @@ PERMISSIONS = {
     "DescribeTopicPartitions": {"TOPIC DESCRIBE"},
     "ShareGroupHeartbeat": {"GROUP READ", "TOPIC DESCRIBE"},
     "ShareGroupDescribe": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
+    "DescribeShareGroupOffsets": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
+    "AlterShareGroupOffsets": {"GROUP READ", "TOPIC READ"},
+    "DeleteShareGroupOffsets": {"GROUP DELETE", "TOPIC READ"},
 }
 
 
