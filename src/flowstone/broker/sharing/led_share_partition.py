@@ -19,9 +19,10 @@ from flowstone.broker.coordinators.group_settings import GroupSettingsSource
 from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.acknowledgements import Acknowledgement
+from flowstone.broker.sharing.acquisition import Acquired
 from flowstone.broker.sharing.log_reads import read_log
 from flowstone.broker.sharing.share_config import share_config
-from flowstone.broker.sharing.share_partition import Acquired, SharePartition
+from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.start_offsets import chosen_start
 from flowstone.coordinator.share.messages import StateResult, StateWrite
 from flowstone.coordinator.share.records import NO_START_OFFSET, ShareKey

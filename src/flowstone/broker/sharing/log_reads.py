@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from flowstone.broker.sharing.share_partition import Acquired, LogBatch
+from flowstone.broker.sharing.acquisition import Acquired, LogBatch
 from flowstone.log.segments.cached_reads import LogSlice, NotCached, read_cached
 from flowstone.replication.partition import Partition
 from flowstone.replication.readers import Reader

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
+from flowstone.broker.sharing.acquisition import Acquired, Acquisition, LogBatch
 from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.spans import joined_batches, joined_spans
 from flowstone.broker.sharing.window import (
@@ -43,20 +44,6 @@ from flowstone.errors import ApiError, ErrorCode
 
 # The queue of locks is rebuilt from the window when it has so many entries more than the window has ranges.
 LOCKS_OBSOLETE_MAX = 1024
-
-
-class LogBatch(NamedTuple):
-    """The offsets of one batch of the log; `is_delivered` is False for markers and aborted records."""
-
-    first: int
-    last: int
-    is_delivered: bool = True
-
-
-class Acquired(NamedTuple):
-    first: int
-    last: int
-    delivery_count: int
 
 
 class Change(NamedTuple):
@@ -150,88 +137,19 @@ class SharePartition:
         With `strict` there are at most `max_records`; otherwise the batch that exceeds the number is delivered whole.
         Offsets that the log does not have, markers and aborted records are archived.
         """
-        taking = _Taking(member, now_ms, now_ms + self.config.lock_duration_ms, max_records, strict)
-        for first, last, is_delivered in batches:
-            if first > offset:
-                self._skip(offset, first - 1)
-            offset = max(offset, last + 1)
-            if not is_delivered:
-                self._skip(first, last)
-                continue
-            before = len(taking.acquired)
-            self._acquire_batch(taking, first, last)
-            if taking.is_over or (before and len(taking.acquired) == before):
-                break
-        if taking.acquired:
-            self.in_flight[member] = self.in_flight.get(member, 0) + taking.count
-            self._lock(taking.deadline_ms, taking.acquired[0].first, taking.acquired[-1].last)
+        acquisition = Acquisition(self.window, self.config, member, now_ms, max_records, strict=strict)
+        try:
+            acquisition.run(offset, batches)
+        finally:
+            for first, last in acquisition.skipped:
+                self._completed += last - first + 1
+                self._staged.append((first, last))
+        acquired = acquisition.acquired
+        if acquired:
+            self.in_flight[member] = self.in_flight.get(member, 0) + acquisition.count
+            self._lock(acquisition.deadline_ms, acquired[0].first, acquired[-1].last)
         self._advance()
-        return _joined_acquired(taking.acquired)
-
-    def _acquire_batch(self, taking: _Taking, first: int, last: int) -> None:
-        for each in self.window.overlapping(first, last):
-            if each.state is not AVAILABLE or each.not_before_ms > taking.now_ms:
-                continue
-            begin, end = max(each.first, first), min(each.last, last)
-            size = self._piece_size(each)
-            if size is not None:
-                if taking.acquired:
-                    taking.is_over = True
-                    return
-                end = min(end, begin + size - 1)
-                taking.is_over = True
-            end = taking.limit(begin, end)
-            for part in self.window.exactly(begin, end):
-                part.state, part.owner, part.not_before_ms = ACQUIRED, taking.member, 0
-                part.count += 1
-                part.deadline_ms = taking.deadline_ms
-                taking.add(begin, end, part.count)
-            if taking.is_over:
-                return
-        self._acquire_new(taking, max(first, self.window.next_offset), last)
-        if taking.left <= 0:
-            taking.is_over = True
-
-    def _acquire_new(self, taking: _Taking, first: int, last: int) -> None:
-        """Deliver records that were never delivered before, if the window has space for them."""
-        space = self.config.window_max - len(self.window)
-        if first > last or space <= 0 or first > self.window.next_offset:
-            return
-        last = taking.limit(first, last if not taking.strict else min(last, first + space - 1))
-        before = taking.newest
-        if before is not None and before.last + 1 == first:
-            before.last = last
-            before.batch_size = len(before)
-        else:
-            added = taking.newest = Range(first, last, ACQUIRED, 1)
-            added.owner, added.deadline_ms = taking.member, taking.deadline_ms
-            self.window.append(added)
-        taking.add(first, last, 1)
-
-    def _piece_size(self, available: Range) -> int | None:
-        """Return how many records to deliver at most, because former deliveries failed; None: no limit."""
-        count, from_count = available.count, self.config.pieces_from
-        if count < from_count:
-            return None
-        if count >= self.config.delivery_count_limit - 1:
-            return 1
-        return max(available.batch_size >> (count - from_count + 1), 1)
-
-    def _skip(self, first: int, last: int) -> None:
-        """Archive the offsets that are available or new: there is nothing to deliver."""
-        for each in self.window.overlapping(first, last):
-            if each.state is AVAILABLE:
-                begin, end = max(each.first, first), min(each.last, last)
-                for part in self.window.exactly(begin, end):
-                    part.state = ARCHIVED
-                    self._completed += len(part)
-                self.window.join(begin, end)
-                self._staged.append((begin, end))
-        first = max(first, self.window.next_offset)
-        if first == self.window.next_offset and first <= last:
-            self.window.append(Range(first, last, ARCHIVED))
-            self._completed += last - first + 1
-            self._staged.append((first, last))
+        return acquisition.joined()
 
     # Acknowledgement
 
@@ -459,39 +377,3 @@ class SharePartition:
             self._completed -= self.window.start - before
             self._available_from = max(self._available_from, self.window.start)
             self.has_news = True  # the window has space again
-
-
-class _Taking:
-    """One acquisition: what may still be taken, and what has been."""
-
-    __slots__ = ("acquired", "count", "deadline_ms", "is_over", "left", "member", "newest", "now_ms", "strict")
-
-    def __init__(self, member: str, now_ms: int, deadline_ms: int, max_records: int, strict: bool) -> None:
-        self.member, self.now_ms, self.deadline_ms = member, now_ms, deadline_ms
-        self.left, self.strict = max_records, strict
-        self.is_over = False
-        self.count = 0
-        self.acquired: list[Acquired] = []
-        self.newest: Range | None = None  # the range of new records that this acquisition has added
-
-    def limit(self, first: int, last: int) -> int:
-        """Return the last offset that may be taken."""
-        return min(last, first + self.left - 1) if self.strict else last
-
-    def add(self, first: int, last: int, delivery_count: int) -> None:
-        self.acquired.append(Acquired(first, last, delivery_count))
-        self.count += last - first + 1
-        self.left -= last - first + 1
-        if self.strict and self.left <= 0:
-            self.is_over = True
-
-
-def _joined_acquired(acquired: list[Acquired]) -> list[Acquired]:
-    joined = acquired[:1]
-    for each in acquired[1:]:
-        before = joined[-1]
-        if before.last + 1 == each.first and before.delivery_count == each.delivery_count:
-            joined[-1] = Acquired(before.first, each.last, before.delivery_count)
-        else:
-            joined.append(each)
-    return joined
