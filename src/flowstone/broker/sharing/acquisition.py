@@ -1,8 +1,8 @@
 """Acquisition: one member gets records, those that are available again before new ones.
 
-Records that were delivered in vain several times are suspected of being poison, and delivered in ever smaller pieces of
-the batch that they came with; the last attempt is for one record alone. So a record that kills its consumers is archived
-without its neighbours (KAFKA-17541). Pure.
+Records that were delivered in vain several times may include one that no consumer can handle. They are delivered in
+ever smaller pieces of the batch that they came with, and the last attempt is for one record alone. So the faulty record
+is archived without its neighbours (KAFKA-17541). Pure.
 """
 
 from __future__ import annotations
