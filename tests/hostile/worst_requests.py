@@ -7,28 +7,19 @@ Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import starmap
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from flowstone.wire import messages as m
-
-from .worst_share_requests import sharing_cases
+from tests.hostile.worst_case import Case
+from tests.hostile.worst_consumer_groups import consumer_group_cases
+from tests.hostile.worst_share_requests import sharing_cases
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
 GROUP = "group"
 TRANSACTIONAL_ID = "transactional"
 TOPIC, BROKER = 2, 4
 TIMEOUT_MS = 60_000
-
-
-class Case(NamedTuple):
-    name: str
-    version: int
-    make: Callable[[int], Any]
-    # Elements in the quick search, and in the long one.
-    quick: int = 20_000
-    full: int = 100_000
 
 
 def cases() -> Iterator[Case]:
@@ -38,9 +29,10 @@ def cases() -> Iterator[Case]:
     yield from _changing()
     yield from _securing()
     yield from _grouping()
+    yield from consumer_group_cases()
     yield from _share_grouping()
     yield from _transacting()
-    yield from starmap(Case, sharing_cases())
+    yield from sharing_cases()
 
 
 def _wide(count: int) -> Iterator[int]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from flowstone.wire import messages as m
+from tests.hostile.worst_case import Case
 
 
-def sharing_cases() -> Iterator[tuple[str, int, Callable[[int], Any]]]:
+def sharing_cases() -> Iterator[Case]:
     """Of share partitions that have no state yet, one after the other."""
     topic_id, group = bytes(16), {"group_id": "group"}
 
@@ -39,15 +40,15 @@ def sharing_cases() -> Iterator[tuple[str, int, Callable[[int], Any]]]:
     sums = topics(
         *(m.ReadShareGroupStateSummaryRequestTopic, m.ReadShareGroupStateSummaryRequestPartition), leader_epoch=0
     )
-    yield ("InitializeShareGroupState", 0, lambda n: m.InitializeShareGroupStateRequest(**begins(n)))
-    yield ("ReadShareGroupState", 0, lambda n: m.ReadShareGroupStateRequest(**reads(n)))
-    yield ("WriteShareGroupState", 1, lambda n: m.WriteShareGroupStateRequest(**writes(n)))
-    yield ("ReadShareGroupStateSummary", 1, lambda n: m.ReadShareGroupStateSummaryRequest(**sums(n)))
-    yield ("DeleteShareGroupState", 0, lambda n: m.DeleteShareGroupStateRequest(**ends(n)))
+    yield Case("InitializeShareGroupState", 0, lambda n: m.InitializeShareGroupStateRequest(**begins(n)))
+    yield Case("ReadShareGroupState", 0, lambda n: m.ReadShareGroupStateRequest(**reads(n)))
+    yield Case("WriteShareGroupState", 1, lambda n: m.WriteShareGroupStateRequest(**writes(n)))
+    yield Case("ReadShareGroupStateSummary", 1, lambda n: m.ReadShareGroupStateSummaryRequest(**sums(n)))
+    yield Case("DeleteShareGroupState", 0, lambda n: m.DeleteShareGroupStateRequest(**ends(n)))
     member = {"member_id": "m", "share_session_epoch": 0}
     limits = {"max_wait_ms": 0, "min_bytes": 0, "max_records": 500, "batch_size": 500, "forgotten_topics_data": []}
     fetched, acked = m.ShareFetchRequestPartition, m.ShareAcknowledgeRequestPartition
-    yield (
+    yield Case(
         "ShareFetch of many partitions",
         2,
         lambda n: m.ShareFetchRequest(
@@ -60,7 +61,7 @@ def sharing_cases() -> Iterator[tuple[str, int, Callable[[int], Any]]]:
             ],
         ),
     )
-    yield (
+    yield Case(
         "ShareAcknowledge of many partitions",
         2,
         lambda n: m.ShareAcknowledgeRequest(
