@@ -141,9 +141,8 @@ class App:
             self._late_transactions = LateTransactions(self.services)
             self._server = Server(self.services, self._network)
             await self._register(self._bind())
-            await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
-            await self._transactions.wait_loaded(COORDINATORS_LOAD_WAIT_S)
-            await self._share_states.wait_loaded(COORDINATORS_LOAD_WAIT_S)
+            for each in (self._groups, self._transactions, self._share_states):
+                await each.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
             self.kill()
             raise
