@@ -17,6 +17,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from flowstone import kernel
+from flowstone.broker.authentication.listener_security import parse_security
 from flowstone.broker.clustering.assignments import Assignments
 from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.coordinator_host import HostServices
@@ -94,6 +95,7 @@ class App:
             raise ConfigError(f"log.dirs: name a directory, or several different ones, not {config.log_dirs!r}")
         self.config = _within(open_files_limit(), config)
         self._listeners, self._advertised = parse_listeners(self.config)
+        self._security = parse_security(values, self.config, [each.name for each in self._listeners])
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()
         self._network: Network = network or SystemNetwork()
@@ -140,8 +142,12 @@ class App:
             )
             self._disks = DiskSpace(self.services)
             self._late_transactions = LateTransactions(self.services)
-            self._server = Server(self.services, self._network)
+            self._server = Server(self.services, self._network, self._security)
             await self._register(self._bind())
+            if self.config.scram_credentials_file:
+                from flowstone.broker.authentication.credential_import import import_file
+
+                await import_file(self.config.scram_credentials_file, self._metadata)
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
             await self._transactions.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:

@@ -37,14 +37,14 @@ class FeatureRange(NamedTuple):
 # What this release supports. A feature whose range ends at 0 is not served yet and is not advertised.
 SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
     {
-        METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, 1),
+        METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, 2),
         TRANSACTION_VERSION: FeatureRange(0, 2),
         "group.version": FeatureRange(0, 0),
         "share.version": FeatureRange(0, 0),
     }
 )
 # The levels with which a new cluster begins, as far as its first broker supports them. Others begin switched off.
-FOUNDING_LEVELS: Mapping[str, int] = MappingProxyType({TRANSACTION_VERSION: 2})
+FOUNDING_LEVELS: Mapping[str, int] = MappingProxyType({METADATA_VERSION: 2, TRANSACTION_VERSION: 2})
 # The features of a broker whose registration names none.
 FORMER_RELEASE: Mapping[str, FeatureRange] = MappingProxyType(
     {METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, METADATA_LEVEL_MIN)}

@@ -1,0 +1,1 @@
+"""Who a client is: the security of each listener, and logins."""
