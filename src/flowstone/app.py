@@ -17,6 +17,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from flowstone import kernel
+from flowstone.broker.authentication.credential_import import import_users
 from flowstone.broker.authentication.listener_security import parse_security
 from flowstone.broker.clustering.assignments import Assignments
 from flowstone.broker.coordinators.broker_peers import BrokerPeers
@@ -35,7 +36,7 @@ from flowstone.broker.network.server import Server
 from flowstone.broker.requests.batch_preparation import Preparing
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.parked import Waiting
-from flowstone.broker.wiring import make_services
+from flowstone.broker.wiring import make_services, within
 from flowstone.cluster.decisions.registration import found_cluster, register_broker
 from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint
@@ -45,7 +46,7 @@ from flowstone.cluster.logs.consensus import Consensus
 from flowstone.cluster.logs.file_log import FileLog
 from flowstone.cluster.logs.metadata_copies import MetadataCopies, is_only_a_copy
 from flowstone.cluster.metadata import Metadata
-from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
+from flowstone.config import parse_broker_config, parse_topic_config
 from flowstone.errors import ConfigError, StartupError, StorageFault
 from flowstone.log.directories.opened_directories import check_unused
 from flowstone.log.manager import LogManager
@@ -67,8 +68,6 @@ logger = logging.getLogger(__name__)
 # Groups are usually loaded in milliseconds, and then no client sees an error. Longer loading continues while the
 # broker serves.
 COORDINATORS_LOAD_WAIT_S = 3.0
-# Reserved: used neither for open log files nor for connections, so that a flush or checkpoint always gets one.
-RESERVED_DESCRIPTORS = 64
 
 
 class App:
@@ -93,7 +92,7 @@ class App:
         config, self._topic_defaults = parse_broker_config(values)
         if not config.log_directories or len(set(config.log_directories)) < len(config.log_directories):
             raise ConfigError(f"log.dirs: name a directory, or several different ones, not {config.log_dirs!r}")
-        self.config = _within(open_files_limit(), config)
+        self.config = within(open_files_limit(), config)
         self._listeners, self._advertised = parse_listeners(self.config)
         self._security = parse_security(values, self.config, [each.name for each in self._listeners])
         self._files: Files = files or SystemFiles()
@@ -144,10 +143,7 @@ class App:
             self._late_transactions = LateTransactions(self.services)
             self._server = Server(self.services, self._network, self._security)
             await self._register(self._bind())
-            if self.config.scram_credentials_file:
-                from flowstone.broker.authentication.credential_import import import_file
-
-                await import_file(self.config.scram_credentials_file, self._metadata)
+            await import_users(self.config.scram_credentials_file, self._metadata)
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
             await self._transactions.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
@@ -404,10 +400,3 @@ class App:
     def _fail(self, fault: StorageFault) -> None:
         if not self._failed.done():
             self._failed.set_result(fault)
-
-
-def _within(descriptors: int, config: BrokerConfig) -> BrokerConfig:
-    """Return the settings limited to the available descriptors: half for log files, most others for connections."""
-    log_files = min(config.log_open_files_max, descriptors // 2)
-    connections = max(descriptors - log_files - RESERVED_DESCRIPTORS, 1)
-    return replace(config, log_open_files_max=log_files, max_connections=min(config.max_connections, connections))

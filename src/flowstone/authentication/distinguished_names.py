@@ -33,8 +33,7 @@ class _Element(NamedTuple):
 
 def subject_of(certificate: bytes) -> str:
     """Return the subject of a certificate in DER form. Raises ValueError if it is malformed."""
-    body = next(_elements(next(_elements(certificate)).content))
-    fields = [each for each in _elements(body.content) if each.tag != _VERSION]
+    fields = [each for each in _elements(_first(_first(certificate))) if each.tag != _VERSION]
     if len(fields) < 5:
         raise ValueError("the certificate has no subject")
     # serial number, signature, issuer, validity, subject
@@ -83,6 +82,13 @@ def _object_id(content: bytes) -> str:
         raise ValueError("an object identifier is empty")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+def _first(data: bytes) -> bytes:
+    """Return the content of the first element."""
+    for element in _elements(data):
+        return element.content
+    raise ValueError("an element is empty")
 
 
 def _elements(data: bytes) -> Iterator[_Element]:

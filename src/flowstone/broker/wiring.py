@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowstone.broker.clustering.log_starts import LogStarts
@@ -12,6 +13,9 @@ from flowstone.broker.requests.disk_floor import DiskFloor
 from flowstone.broker.requests.producer_admission import ProducerAdmission
 from flowstone.broker.requests.transaction_verification import TransactionVerification
 from flowstone.broker.topics.encoded_topics import MetadataParts
+
+# Reserved: used neither for open log files nor for connections, so that a flush or checkpoint always gets one.
+RESERVED_DESCRIPTORS = 64
 
 if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
@@ -69,3 +73,10 @@ def make_services(
         verification=TransactionVerification(clock),
         intercept=intercept,
     )
+
+
+def within(descriptors: int, config: BrokerConfig) -> BrokerConfig:
+    """Return the settings limited to the available descriptors: half for log files, most others for connections."""
+    log_files = min(config.log_open_files_max, descriptors // 2)
+    connections = max(descriptors - log_files - RESERVED_DESCRIPTORS, 1)
+    return replace(config, log_open_files_max=log_files, max_connections=min(config.max_connections, connections))

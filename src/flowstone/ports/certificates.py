@@ -36,7 +36,7 @@ class Certified(NamedTuple):
 
 
 class Authority:
-    """A certificate authority. Whoever has its key can create certificates that all its clients trust."""
+    """A certificate authority. With its key one can create certificates that all its clients trust."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
         self._key, self._certificate = key, certificate

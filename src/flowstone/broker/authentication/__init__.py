@@ -1,1 +1,1 @@
-"""Who a client is: the security of each listener, and logins."""
+"""The identity of clients: the security of each listener, and logins."""

@@ -19,8 +19,10 @@ from flowstone.ports.secret_files import read_secret
 logger = logging.getLogger(__name__)
 
 
-async def import_file(path: str, metadata: Metadata) -> None:
-    """Store the credentials in the file. Raises StartupError or ConfigError if it is unusable or open to others."""
+async def import_users(path: str, metadata: Metadata) -> None:
+    """Store the credentials in the file, if one is set. Raises StartupError or ConfigError if it is unusable."""
+    if not path:
+        return
     try:
         text = read_secret(path)
     except PermissionError as error:

@@ -16,7 +16,6 @@ from flowstone.broker.handlers import (
     add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
-    alter_user_scram_credentials,
     api_versions,
     create_partitions,
     create_topics,
@@ -30,7 +29,6 @@ from flowstone.broker.handlers import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
-    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -50,13 +48,17 @@ from flowstone.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
-    sasl_authenticate,
-    sasl_handshake,
     sync_group,
     txn_offset_commit,
     unregister_broker,
     update_features,
     write_txn_markers,
+)
+from flowstone.broker.handlers.security import (
+    alter_user_scram_credentials,
+    describe_user_scram_credentials,
+    sasl_authenticate,
+    sasl_handshake,
 )
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.permissions import (

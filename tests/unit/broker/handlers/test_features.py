@@ -76,7 +76,7 @@ def test_supported_and_finalized_features_are_advertised_with_an_epoch(supportin
     before = api_versions(supporting, version)
     transactions = [(TRANSACTION_VERSION, 0, 2)] if version >= 4 else []
     assert [(each.name, each.min_version, each.max_version) for each in before.supported_features] == [
-        (METADATA_VERSION, 1, 1),
+        (METADATA_VERSION, 1, 2),
         *transactions,
     ]
     assert [(each.name, each.max_version_level) for each in before.finalized_features] == [(METADATA_VERSION, 1)]

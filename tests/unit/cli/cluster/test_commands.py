@@ -170,21 +170,21 @@ def test_a_broker_that_is_gone_for_good_is_forgotten_once_it_has_no_replicas(run
 def test_feature_levels_are_shown_with_what_is_supported(call: Call) -> None:
     document = json.loads(call("features", "describe", "--json"))
     assert document["features"] == [
-        {"feature": "flowstone.metadata.version", "level": 1, "supported_min": 1, "supported_max": 1},
+        {"feature": "flowstone.metadata.version", "level": 2, "supported_min": 1, "supported_max": 2},
         {"feature": "transaction.version", "level": 2, "supported_min": 0, "supported_max": 2},
     ]
     assert document["epoch"] >= 0
-    assert call("features", "describe").splitlines()[1].split() == ["flowstone.metadata.version", "1", "1", "to", "1"]
+    assert call("features", "describe").splitlines()[1].split() == ["flowstone.metadata.version", "2", "1", "to", "2"]
 
 
 def test_a_feature_level_is_changed_or_only_checked(call: Call) -> None:
-    level = "flowstone.metadata.version=1"
-    assert call("features", "upgrade", level) == "flowstone.metadata.version is now at level 1\n"
+    level = "flowstone.metadata.version=2"
+    assert call("features", "upgrade", level) == "flowstone.metadata.version is now at level 2\n"
     assert call("features", "downgrade", level, "--dry-run") == (
-        "flowstone.metadata.version can be changed to level 1\n"
+        "flowstone.metadata.version can be changed to level 2\n"
     )
     assert json.loads(call("features", "upgrade", level, "--json")) == {
-        "levels": {"flowstone.metadata.version": 1},
+        "levels": {"flowstone.metadata.version": 2},
         "dry_run": False,
     }
 
@@ -204,8 +204,8 @@ def test_an_unclean_election_is_asked_about(refused: Call, call: Call) -> None:
         (["features", "upgrade", "x"], "'x' is not FEATURE=LEVEL with a level from 0 to 32767"),
         (["features", "upgrade", "x=40000"], "'x=40000' is not FEATURE=LEVEL"),
         (["features", "upgrade", "moon.version=1"], "Broker 1 does not support this feature."),
-        (["features", "upgrade", "flowstone.metadata.version=2"], "Broker 1 only supports versions 1-1"),
-        (["features", "downgrade", "flowstone.metadata.version=0", "--unsafe"], "only supports versions 1-1"),
+        (["features", "upgrade", "flowstone.metadata.version=3"], "Broker 1 only supports versions 1-2"),
+        (["features", "downgrade", "flowstone.metadata.version=0", "--unsafe"], "only supports versions 1-2"),
         (["reassign"], "say where partitions are to go, with --brokers or --file"),
         (["reassign", "--brokers", "1,9"], "broker 9 is not alive: those that are: 1,2,3"),
         (["reassign", "--brokers", "all"], "expected their numbers with commas"),
