@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import platform
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,10 +23,11 @@ from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.coordinator_host import HostServices
 from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
 from flowstone.broker.coordinators.local_markers import LocalMarkers
+from flowstone.broker.coordinators.share.state_initializer import states_for_groups
 from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.fetching.fetch_sessions import FetchSessions
-from flowstone.broker.http.listener import HttpListener, parse_address
+from flowstone.broker.http.listener import HttpListener, allowed_hosts, parse_address
 from flowstone.broker.lag.group_survey import GroupSurvey
 from flowstone.broker.lag.late_transactions import LateTransactions
 from flowstone.broker.loop.workers import Workers
@@ -36,7 +36,7 @@ from flowstone.broker.network.server import Server
 from flowstone.broker.requests.batch_preparation import Preparing
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.parked import Waiting
-from flowstone.broker.wiring import make_services, within
+from flowstone.broker.wiring import make_services, within_descriptors
 from flowstone.cluster.decisions.registration import found_cluster, register_broker
 from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint
@@ -59,7 +59,6 @@ from flowstone.replication.served_partitions import Partitions
 
 if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
-    from flowstone.broker.http.access import HttpAccess
     from flowstone.broker.http.page import Site
     from flowstone.broker.http.pages.page_context import PageContext
 
@@ -92,7 +91,7 @@ class App:
         config, self._topic_defaults = parse_broker_config(values)
         if not config.log_directories or len(set(config.log_directories)) < len(config.log_directories):
             raise ConfigError(f"log.dirs: name a directory, or several different ones, not {config.log_dirs!r}")
-        self.config = within(open_files_limit(), config)
+        self.config = within_descriptors(open_files_limit(), config)
         self._listeners, self._advertised = parse_listeners(self.config)
         self._security = parse_security(values, self.config, [each.name for each in self._listeners])
         self._files: Files = files or SystemFiles()
@@ -104,7 +103,8 @@ class App:
         self._intercept = intercept
         self._http_chosen = "http.listener" in values
         self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
-        self._http_access = self._allowed_hosts() if self._http_wanted is not None else None
+        hosts = [each.host for each in (*self._listeners, *self._advertised.values())]
+        self._http_access = allowed_hosts(self._http_wanted, hosts, self.config)
         self._http: HttpListener | None = None
         self._http_problem: StartupError | None = None
         self._pages: PageContext | None = None
@@ -146,6 +146,7 @@ class App:
             await import_users(self.config.scram_credentials_file, self._metadata)
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
             await self._transactions.wait_loaded(COORDINATORS_LOAD_WAIT_S)
+            await self._share_states.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
             self.kill()
             raise
@@ -206,6 +207,8 @@ class App:
         self._workers.close()
 
     def _close_coordinators(self) -> None:
+        if hasattr(self, "_share_states"):
+            self._share_states.close()
         if hasattr(self, "_transactions"):
             self._transactions.close()
         if hasattr(self, "_groups"):
@@ -319,11 +322,14 @@ class App:
         self._metadata.on_wait(self._assignments.settled)
         self._metadata.on_failure(self._fail)
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
+        make_peers = partial(BrokerPeers, self._inter_broker_listener, self._metadata, self._clock, self._network)
+        host_services = HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers)
         self._transactions = TransactionCoordinator(
-            HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers),
+            host_services,
             LocalMarkers(self._partitions, self._metadata, self._clock, self._groups),
-            lambda: BrokerPeers(self._inter_broker_listener, self._metadata, self._clock, self._network),
+            make_peers,
         )
+        self._share_states = states_for_groups(self._groups, host_services, make_peers())
         return make_services(
             config=self.config,
             topic_defaults=self._topic_defaults,
@@ -339,6 +345,7 @@ class App:
             workers=self._workers,
             groups=self._groups,
             transactions=self._transactions,
+            share_states=self._share_states,
             cluster=self._cluster,
             intercept=self._intercept,
         )
@@ -351,15 +358,6 @@ class App:
             self.addresses[listener.name] = (listener.host, port)
             told[listener.name] = Endpoint(*advertise(replace(listener, port=port), self._advertised))
         return told
-
-    def _allowed_hosts(self) -> HttpAccess:
-        """Return the hosts that HTTP requests may name. Raises ConfigError if http.allowed.hosts is invalid."""
-        from flowstone.broker.http.access import HttpAccess
-
-        assert self._http_wanted is not None
-        hosts = [listener.host for listener in (*self._listeners, *self._advertised.values())]
-        own = [*hosts, self._http_wanted[0], platform.node()]
-        return HttpAccess(filter(None, own), self.config.http_allowed_hosts)
 
     def _bind_http(self) -> None:
         """Bind the HTTP address and show it in DescribeConfigs."""

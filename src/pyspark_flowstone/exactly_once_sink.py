@@ -42,7 +42,8 @@ from pyspark_flowstone.connections import cluster_of
 from pyspark_flowstone.placement import check_placed
 from pyspark_flowstone.reporting import reported
 from pyspark_flowstone.sink import BATCH_ID, FlowstoneStreamWriter, FlowstoneWriter, RowWriter, write_rows
-from pyspark_flowstone.sink_options import SinkOptions, parse_sink_options
+from pyspark_flowstone.sink_options import APP_ID, SinkOptions, parse_sink_options
+from pyspark_flowstone.values import OptionError
 
 QUERY_ID = "sql.streaming.queryId"  # set by Spark in the tasks of a micro-batch
 NAME_PREFIX = "flowstone."  # of the transactional id and of the group that has the numbers of micro-batches
@@ -95,8 +96,9 @@ class ExactlyOnceWriter(RowWriter):
             raise NotCommitted(
                 "Spark runs a task of an exactly-once write a second time, which is refused: start the query again"
             )
-        query_id = task.getLocalProperty(QUERY_ID) or ""
-        if self._is_committed(begun, query_id, int(task.getLocalProperty(BATCH_ID) or 0)):
+        query_id, batch_id = self._write_id(task)
+        if batch_id is not None and batch_id <= begun.last_batches.get(query_id, -1):
+            # An earlier run committed it, but ended before it could report that to Spark.
             for _rows in iterator:
                 pass
             return Report(begun.identity, query_id, is_skipped=True)
@@ -116,9 +118,9 @@ class ExactlyOnceWriter(RowWriter):
         finally:
             producer.close()
 
-    def _is_committed(self, begun: _Begun, query_id: str, batch_id: int) -> bool:
-        """Return whether an earlier run committed this micro-batch, but ended before it could report that to Spark."""
-        return batch_id <= begun.last_batches.get(query_id, -1)
+    def _write_id(self, task: TaskContext) -> tuple[str, int | None]:
+        """Return the query's id and the micro-batch's number; None: it has none and is written in any case."""
+        raise NotImplementedError
 
     def _begin(self) -> _Begun:
         name, options = sink_id(self._options), self._options
@@ -177,14 +179,18 @@ class ExactlyOnceWriter(RowWriter):
 
 
 class ExactlyOnceBatchWriter(ExactlyOnceWriter, DataSourceArrowWriter):
-    """The writer of a batch query: readers see all of its rows or none."""
+    """The writer of a batch query: readers see all of its rows or none.
 
-    def _is_committed(self, begun: _Begun, query_id: str, batch_id: int) -> bool:
-        return False  # a batch query has no number
+    A function given to `foreachBatch` numbers its writes with txnAppId and txnVersion; each is then written once.
+    """
+
+    def _write_id(self, task: TaskContext) -> tuple[str, int | None]:
+        return self._options.numbered or ("", None)
 
     @reported
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages, None)
+        numbered = self._options.numbered
+        self._commit(messages, numbered.version if numbered is not None else None)
 
     @reported
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -193,6 +199,9 @@ class ExactlyOnceBatchWriter(ExactlyOnceWriter, DataSourceArrowWriter):
 
 class ExactlyOnceStreamWriter(ExactlyOnceWriter, DataSourceStreamArrowWriter):
     """The writer of a streaming query, of which Spark makes one for each micro-batch, and another that commits."""
+
+    def _write_id(self, task: TaskContext) -> tuple[str, int | None]:
+        return task.getLocalProperty(QUERY_ID) or "", int(task.getLocalProperty(BATCH_ID) or 0)
 
     @reported
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -212,7 +221,12 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
     """Return the writer of a streaming query for the delivery that its options ask for."""
-    if not parse_sink_options(given).is_exactly_once:
+    options = parse_sink_options(given)
+    if options.numbered is not None:
+        raise OptionError(
+            f"{APP_ID}: it numbers batch writes; leave it out of writeStream, whose micro-batches have ids"
+        )
+    if not options.is_exactly_once:
         return FlowstoneStreamWriter(given, schema)
     return ExactlyOnceStreamWriter(given, schema)
 

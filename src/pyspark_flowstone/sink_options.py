@@ -11,6 +11,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
@@ -29,9 +30,10 @@ BOOTSTRAP = "kafka.bootstrap.servers"
 ACKS, COMPRESSION, IDEMPOTENCE = "kafka.acks", "kafka.compression.type", "kafka.enable.idempotence"
 DELIVERY_TIMEOUT, REQUEST_SIZE = "kafka.delivery.timeout.ms", "kafka.max.request.size"
 DELIVERY, SINK_NAME, TRANSACTION_TIMEOUT = "delivery", "sinkName", "kafka.transaction.timeout.ms"
+APP_ID, VERSION = "txnAppId", "txnVersion"
 NAMES = (
     *("topic", BOOTSTRAP, ACKS, COMPRESSION, IDEMPOTENCE, DELIVERY_TIMEOUT, REQUEST_SIZE),
-    *(DELIVERY, SINK_NAME, TRANSACTION_TIMEOUT),
+    *(DELIVERY, SINK_NAME, TRANSACTION_TIMEOUT, APP_ID, VERSION),
 )
 _SPELLED = {name.lower(): name for name in NAMES}
 
@@ -43,6 +45,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DELIVERY_TIMEOUT_DEFAULT_MS = 120_000
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 TRANSACTION_TIMEOUT_DEFAULT_MS = 900_000  # the longest that brokers allow by default
+APP_ID_CHARACTERS_MAX = 200
+VERSION_DIGITS_MAX = 18
 _SINK_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 # Kafka's default. A larger record is refused with its row's number; brokers also allow for the batch's header.
 REQUEST_BYTES_DEFAULT = 1 << 20
@@ -98,6 +102,13 @@ REFUSED_PREFIXES = {
 }
 
 
+class NumberedWrite(NamedTuple):
+    """The identity of a batch query that is written once, however often it is run: a number that only grows."""
+
+    app_id: str
+    version: int
+
+
 @dataclass(frozen=True)
 class SinkOptions:
     bootstrap: str
@@ -109,6 +120,7 @@ class SinkOptions:
     record_bytes_max: int
     sink_name: str | None = None  # of a sink that delivers exactly once
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_DEFAULT_MS
+    numbered: NumberedWrite | None = None  # of a batch query
 
     @property
     def is_exactly_once(self) -> bool:
@@ -140,6 +152,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         record_bytes_max=options.count(REQUEST_SIZE) or REQUEST_BYTES_DEFAULT,
         sink_name=_sink_name(options, acks, idempotent),
         transaction_timeout_ms=options.count(TRANSACTION_TIMEOUT) or TRANSACTION_TIMEOUT_DEFAULT_MS,
+        numbered=_numbered(options),
     )
 
 
@@ -147,7 +160,7 @@ def _sink_name(options: GivenOptions, acks: int, idempotent: bool) -> str | None
     """Return the name of an exactly-once sink, or None if delivery is at least once. Raises OptionError."""
     delivery, name = options.one_of(DELIVERY, (AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE), options.get(SINK_NAME)
     if delivery == AT_LEAST_ONCE:
-        for each in (SINK_NAME, TRANSACTION_TIMEOUT):
+        for each in (SINK_NAME, TRANSACTION_TIMEOUT, APP_ID, VERSION):
             if options.get(each) is not None:
                 raise OptionError(f"{each}: it applies only to {DELIVERY}={EXACTLY_ONCE}")
         return None
@@ -158,6 +171,20 @@ def _sink_name(options: GivenOptions, acks: int, idempotent: bool) -> str | None
     if acks != -1 or not idempotent:
         raise OptionError(f"{DELIVERY}: {EXACTLY_ONCE} needs {ACKS}=all and {IDEMPOTENCE}=true")
     return name
+
+
+def _numbered(options: GivenOptions) -> NumberedWrite | None:
+    """Return the identity of a batch query that has one, for `foreachBatch`. Raises OptionError."""
+    app_id, version = options.get(APP_ID), options.get(VERSION)
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        raise OptionError(f"{APP_ID} and {VERSION}: the sink needs both or neither")
+    if not 0 < len(app_id) <= APP_ID_CHARACTERS_MAX:
+        raise OptionError(f"{APP_ID}: it has {len(app_id)} characters, and may have 1 to {APP_ID_CHARACTERS_MAX}")
+    if not (version.isascii() and version.isdecimal() and len(version) <= VERSION_DIGITS_MAX):
+        raise OptionError(f"{VERSION}: {version!r} is not a number from 0 on, such as the number of a micro-batch")
+    return NumberedWrite(app_id, int(version))
 
 
 def _check_name(name: str, value: str) -> None:

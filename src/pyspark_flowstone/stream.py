@@ -55,7 +55,7 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return to_json(self._planner.next_end(_offsets(start), is_limited=is_limited))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return any limit: Spark supports only one, and the planner applies all limits itself."""
+        """Return one of the configured limits. Spark supports only one per query; the planner applies all of them."""
         options = self._options
         if options.offsets_per_trigger_max is not None:
             return ReadMaxRows(options.offsets_per_trigger_max)

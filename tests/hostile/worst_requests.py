@@ -35,6 +35,7 @@ def cases() -> Iterator[Case]:
     yield from _changing()
     yield from _grouping()
     yield from _transacting()
+    yield from _sharing()
 
 
 def _wide(count: int) -> Iterator[int]:
@@ -141,6 +142,7 @@ def _delete_records(topics: Any) -> m.DeleteRecordsRequest:
 
 
 def _describing() -> Iterator[Case]:
+    yield Case("AlterUserScramCredentials", 0, lambda _: _credentials(1000))
     yield Case("Metadata of unknown topics", 12, lambda n: _metadata(_names(n), creates=False))
     yield Case("Metadata of unknown topics, old", 1, lambda n: _metadata(_names(n), creates=False))
     yield Case("Metadata of everything", 12, lambda n: m.MetadataRequest(topics=None))
@@ -188,8 +190,29 @@ def _describing() -> Iterator[Case]:
     yield Case("DescribeCluster", 2, lambda n: m.DescribeClusterRequest())
     yield Case("ListPartitionReassignments", 0, lambda n: _reassignments_under_way(None))
     yield Case("ListPartitionReassignments of topics", 0, lambda n: _reassignments_under_way(_names(n)))
+    yield Case("SaslHandshake", 1, lambda n: m.SaslHandshakeRequest(mechanism="A" * 32000))
+    yield Case("SaslAuthenticate", 2, lambda n: m.SaslAuthenticateRequest(auth_bytes=b"A" * 100_000))
+    yield Case(
+        "DescribeUserScramCredentials",
+        0,
+        lambda n: m.DescribeUserScramCredentialsRequest(
+            users=[m.DescribeUserScramCredentialsRequestUserName(name=name) for name in _names(n)]
+        ),
+    )
     yield Case(
         "ApiVersions", 3, lambda n: m.ApiVersionsRequest(client_software_name="a" * 32000, client_software_version="1")
+    )
+
+
+def _credentials(count: int) -> m.AlterUserScramCredentialsRequest:
+    return m.AlterUserScramCredentialsRequest(
+        deletions=[],
+        upsertions=[
+            m.AlterUserScramCredentialsRequestScramCredentialUpsertion(
+                name=name, mechanism=2, iterations=4096, salt=b"salt", salted_password=bytes(64)
+            )
+            for name in _names(count)
+        ],
     )
 
 
@@ -395,6 +418,9 @@ def _grouping() -> Iterator[Case]:
     yield Case("ListGroups", 5, lambda n: m.ListGroupsRequest(states_filter=_names(n), types_filter=_names(n)))
     yield Case("JoinGroup", 3, _join)
     yield Case("JoinGroup with long protocols", 3, lambda n: _join(4, bytes(20 * n)))
+    yield Case("ShareGroupHeartbeat that joins", 1, lambda n: _share_heartbeat(0, _names(n)))
+    yield Case("ShareGroupHeartbeat that leaves", 1, lambda n: _share_heartbeat(-1, None))
+    yield Case("ShareGroupDescribe", 1, lambda n: m.ShareGroupDescribeRequest(group_ids=_names(n)))
     yield Case(
         "SyncGroup",
         4,
@@ -412,6 +438,12 @@ def _grouping() -> Iterator[Case]:
         lambda n: m.LeaveGroupRequest(
             group_id=GROUP, members=[m.LeaveGroupRequestMember(member_id=name) for name in _names(n)]
         ),
+    )
+
+
+def _share_heartbeat(member_epoch: int, topics: list[str] | None) -> m.ShareGroupHeartbeatRequest:
+    return m.ShareGroupHeartbeatRequest(
+        group_id="share", member_id="m", member_epoch=member_epoch, subscribed_topic_names=topics
     )
 
 
@@ -537,3 +569,41 @@ def _join(count: int, metadata: bytes = b"m") -> m.JoinGroupRequest:
         protocol_type="consumer",
         protocols=[m.JoinGroupRequestProtocol(name=name, metadata=metadata) for name in _names(count)],
     )
+
+
+def _sharing() -> Iterator[Case]:
+    """Of share partitions that have no state yet, one after the other."""
+    topic_id, group = bytes(16), {"group_id": GROUP}
+
+    def topics(topic: Any, partition: Any, **fields: Any) -> Callable[[int], dict[str, Any]]:
+        return lambda n: (
+            group
+            | {
+                "topics": [
+                    topic(topic_id=topic_id, partitions=[partition(partition=each, **fields) for each in range(n)])
+                ]
+            }
+        )
+
+    begins = topics(
+        *(m.InitializeShareGroupStateRequestTopic, m.InitializeShareGroupStateRequestPartition),
+        state_epoch=0,
+        start_offset=0,
+    )
+    reads = topics(m.ReadShareGroupStateRequestTopic, m.ReadShareGroupStateRequestPartition, leader_epoch=0)
+    writes = topics(
+        *(m.WriteShareGroupStateRequestTopic, m.WriteShareGroupStateRequestPartition),
+        state_epoch=0,
+        leader_epoch=0,
+        start_offset=0,
+        state_batches=[],
+    )
+    ends = topics(m.DeleteShareGroupStateRequestTopic, m.DeleteShareGroupStateRequestPartition)
+    sums = topics(
+        *(m.ReadShareGroupStateSummaryRequestTopic, m.ReadShareGroupStateSummaryRequestPartition), leader_epoch=0
+    )
+    yield Case("InitializeShareGroupState", 0, lambda n: m.InitializeShareGroupStateRequest(**begins(n)))
+    yield Case("ReadShareGroupState", 0, lambda n: m.ReadShareGroupStateRequest(**reads(n)))
+    yield Case("WriteShareGroupState", 1, lambda n: m.WriteShareGroupStateRequest(**writes(n)))
+    yield Case("ReadShareGroupStateSummary", 1, lambda n: m.ReadShareGroupStateSummaryRequest(**sums(n)))
+    yield Case("DeleteShareGroupState", 0, lambda n: m.DeleteShareGroupStateRequest(**ends(n)))

@@ -76,6 +76,10 @@ def finish(query):
     assert query.exception() is None
 
 
+def finish_with_error(query):
+    query.awaitTermination(QUERY_TIMEOUT_S)
+
+
 def numbers(count):
     return Counter(str(number) for number in range(count))
 
@@ -109,6 +113,28 @@ def test_a_batch_query_that_fails_leaves_nothing_visible(spark, result, save, co
     assert committed(result) == Counter()
     save(keyed(spark, 300))
     assert committed(result) == numbers(300)
+
+
+def test_a_numbered_batch_query_is_written_once(spark, broker, options, result, committed):
+    """As a function given to foreachBatch does, which Spark may call again with the same micro-batch."""
+
+    def save(count, app_id, version):
+        placed = exactly_once(keyed(spark, count), bootstrap=broker.bootstrap, topic=result)
+        writer = placed.write.format("flowstone").options(**options, txnAppId=app_id, txnVersion=version)
+        writer.mode("append").save()
+
+    for version in (0, 0, 1, 0):
+        save(10, "one", version)
+    assert committed(result) == Counter(dict.fromkeys(numbers(10), 2))
+    save(10, "other", 0)
+    assert committed(result) == Counter(dict.fromkeys(numbers(10), 3))
+
+
+def test_a_streaming_query_has_numbers_of_its_own(topic, fill, options, start):
+    fill(topic, ["1"])
+    options |= {"txnAppId": "one", "txnVersion": "1"}
+    with pytest.raises(StreamingQueryException, match="txnAppId: it numbers batch writes"):
+        finish_with_error(start(topic))
 
 
 def test_each_row_of_a_stream_is_visible_once(topic, result, fill, start, committed):

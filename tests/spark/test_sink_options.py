@@ -117,6 +117,11 @@ def test_an_exactly_once_sink_has_a_name_and_a_timeout() -> None:
         ({**EXACTLY_ONCE, "kafka.acks": "1"}, "delivery: exactly-once needs kafka.acks=all"),
         ({**EXACTLY_ONCE, "kafka.enable.idempotence": "false"}, "kafka.enable.idempotence=true"),
         ({**EXACTLY_ONCE, "kafka.transaction.timeout.ms": "0"}, "is not a whole number above 0"),
+        ({"txnAppId": "a", "txnVersion": "1"}, "txnAppId: it applies only to delivery=exactly-once"),
+        ({**EXACTLY_ONCE, "txnAppId": "a"}, "txnAppId and txnVersion: the sink needs both or neither"),
+        ({**EXACTLY_ONCE, "txnVersion": "1"}, "txnAppId and txnVersion: the sink needs both or neither"),
+        ({**EXACTLY_ONCE, "txnAppId": "", "txnVersion": "1"}, "txnAppId: it has 0 characters"),
+        ({**EXACTLY_ONCE, "txnAppId": "a", "txnVersion": "-1"}, "txnVersion: '-1' is not a number from 0 on"),
     ],
 )
 def test_options_that_contradict_exactly_once_are_refused(given: dict[str, str], message: str) -> None:

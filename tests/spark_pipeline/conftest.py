@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+
+from flowstone import Broker
+from tests.spark_pipeline.shop import Shop
 
 # The first query of a session takes its time, and a test that is cut off takes the session with it.
 TEST_TIMEOUT_S = 300
@@ -41,3 +45,14 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    with Broker(mode="process", settings={"num.partitions": 2}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def shop(spark: SparkSession, broker: Broker, tmp_path: Path) -> Shop:
+    return Shop(spark, broker, tmp_path / "shop", f"shop-{uuid.uuid4().hex[:8]}")

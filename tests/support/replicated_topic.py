@@ -78,6 +78,7 @@ class TopicBroker:
             workers=workers,
             groups=cast(Any, None),
             transactions=cast(Any, None),
+            share_states=cast(Any, None),
         )
         self._workers = workers
         self.network = topic.network.host(f"host-{node_id}")

@@ -62,6 +62,7 @@ BY_FIXTURES = (
     "the public fixtures: tests/unit/test_embedded*.py, tests/unit/test_pytest_plugin.py, tests/fixture_project"
 )
 BY_SPARK = "needs Spark's processes: tests/spark, tests/unit/spark"
+BY_PIPELINES = "whole pipelines on a session of Spark: tests/spark_pipeline, a module per command or behaviour"
 NO_BEHAVIOUR = "constants, tables and types, used by the tests of all that need them"
 BY_LOG_SCENARIOS = "a log as a whole, by scenarios, crashes and properties: tests/unit/log"
 
@@ -74,9 +75,11 @@ REASONS = {
     "src/flowstone/broker/handlers/security": BY_REQUESTS,
     "src/flowstone/broker/clustering": "brokers together: tests/unit/broker/clustering, tests/cluster, tests/sim",
     "src/flowstone/broker/coordinators": BY_REQUESTS,
+    "src/flowstone/broker/coordinators/share": BY_OWNER,
     "src/flowstone/broker/dispatch": BY_REQUESTS,
     "src/flowstone/broker/fetching": BY_REQUESTS,
     "src/flowstone/broker/handlers": BY_REQUESTS,
+    "src/flowstone/broker/handlers/share": BY_REQUESTS,
     "src/flowstone/broker/http/pages": "asked over HTTP, in the tests of what they show",
     "src/flowstone/broker/lag": BY_OWNER,
     "src/flowstone/broker/loop": BY_OWNER,
@@ -105,6 +108,8 @@ REASONS = {
     "src/flowstone/coordinator": BY_SIMULATION,
     "src/flowstone/coordinator/groups": BY_SIMULATION,
     "src/flowstone/coordinator/groups/classic": BY_SIMULATION,
+    "src/flowstone/coordinator/groups/share": BY_SIMULATION,
+    "src/flowstone/coordinator/share": BY_OWNER,
     "src/flowstone/coordinator/transactions": BY_SIMULATION,
     "src/flowstone/embedded": BY_FIXTURES,
     "src/flowstone/kernel": BY_TWIN,
@@ -117,7 +122,15 @@ REASONS = {
     "src/flowstone/log/segments": BY_LOG_SCENARIOS,
     "src/flowstone/log/workers": BY_LOG_SCENARIOS,
     "src/flowstone/ports": "the machine itself, or its simulated form, under every other test",
+    "src/flowstone/pipeline": "types and errors, used by the tests of its packages",
+    "src/flowstone/pipeline/state": "through the store: tests/unit/pipeline/state/test_store.py",
     "src/flowstone/pipeline/formats": "expressions of Spark: tests/spark_pipeline/test_formats.py and its neighbours",
+    "src/flowstone/pipeline/formats/avro": "one decoder and one encoder: tests/unit/pipeline/formats/avro",
+    "src/flowstone/cli/pipeline": BY_PIPELINES,
+    "src/flowstone/pipeline/authoring": BY_PIPELINES,
+    "src/flowstone/pipeline/engine": BY_PIPELINES,
+    "src/flowstone/pipeline/operations": BY_PIPELINES,
+    "src/flowstone/pipeline/tables": "written by Spark's tasks, read by others: tests/spark_pipeline/test_tables.py",
     "src/flowstone/replication": BY_SIMULATION,
     "src/flowstone/wire": "the code they generate is tested: tests/unit/wire/test_codec.py, test_schema.py",
     "src/pyspark_flowstone": BY_SPARK,

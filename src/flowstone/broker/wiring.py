@@ -14,12 +14,10 @@ from flowstone.broker.requests.producer_admission import ProducerAdmission
 from flowstone.broker.requests.transaction_verification import TransactionVerification
 from flowstone.broker.topics.encoded_topics import MetadataParts
 
-# Reserved: used neither for open log files nor for connections, so that a flush or checkpoint always gets one.
-RESERVED_DESCRIPTORS = 64
-
 if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
     from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+    from flowstone.broker.coordinators.share.share_states import ShareStates
     from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from flowstone.broker.fetching.fetch_sessions import FetchSessions
     from flowstone.broker.loop.workers import Workers
@@ -30,6 +28,9 @@ if TYPE_CHECKING:
     from flowstone.log.manager import LogManager
     from flowstone.ports.clock import Clock
     from flowstone.replication.served_partitions import Partitions
+
+# Reserved: used neither for open log files nor for connections, so that a flush or checkpoint always gets one.
+RESERVED_DESCRIPTORS = 64
 
 
 def make_services(
@@ -46,6 +47,7 @@ def make_services(
     workers: Workers,
     groups: GroupCoordinator,
     transactions: TransactionCoordinator,
+    share_states: ShareStates,
     cluster: Clustering | None = None,
     intercept: Intercept | None = None,
 ) -> Services:
@@ -63,6 +65,7 @@ def make_services(
         workers=workers,
         groups=groups,
         transactions=transactions,
+        share_states=share_states,
         cluster=cluster,
         metrics=Metrics(),
         metadata_parts=MetadataParts(),
@@ -75,7 +78,7 @@ def make_services(
     )
 
 
-def within(descriptors: int, config: BrokerConfig) -> BrokerConfig:
+def within_descriptors(descriptors: int, config: BrokerConfig) -> BrokerConfig:
     """Return the settings limited to the available descriptors: half for log files, most others for connections."""
     log_files = min(config.log_open_files_max, descriptors // 2)
     connections = max(descriptors - log_files - RESERVED_DESCRIPTORS, 1)

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from flowstone.cli.common.errors import EXIT_CLOSED_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED
+from flowstone.cli.common.errors import EXIT_CLOSED_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED, CommandError
 from flowstone.cli.common.standard_output import OutputClosed, guard_output
 from flowstone.errors import FlowstoneError
 
@@ -28,6 +28,8 @@ def main() -> NoReturn:
         status = EXIT_CLOSED_PIPE
     except FlowstoneError as error:
         status = _fail(str(error))
+        if isinstance(error, CommandError):
+            status = error.exit_status
     except UnicodeEncodeError as error:
         # Bytes of an argument that are not UTF-8 are kept by Python as surrogates, which no broker takes.
         if not any(_is_undecodable(each) for each in sys.argv):

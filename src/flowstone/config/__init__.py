@@ -1,8 +1,9 @@
 """Definition of every setting: Kafka's name, type, default, bounds and a description.
 
-The fields of `TopicConfig` and `BrokerConfig` are the only table of settings. DescribeConfigs, AlterConfigs, the
-command line's help and the documentation are generated from it. Values arrive as text (from a file, the environment, a
-flag or a request). An unknown name or a value out of bounds raises `ConfigError` with a message for users.
+The fields of `TopicConfig`, `GroupSettings` and `BrokerConfig` are the only table of settings. DescribeConfigs,
+AlterConfigs, the command line's help and the documentation are generated from it. Values arrive as text (from a file,
+the environment, a flag or a request). An unknown name or a value out of bounds raises `ConfigError` with a message for
+users.
 
 The value of a topic setting is the topic's own value, else the broker's value (under the topic setting's name or
 Kafka's broker-wide name, such as `log.retention.hours`), else the default.
@@ -17,6 +18,13 @@ from typing import Any
 
 from flowstone.config.broker import BrokerConfig
 from flowstone.config.connection_security import split_listener_setting
+from flowstone.config.group import (
+    GROUP_SETTINGS,
+    GroupSettings,
+    check_group_defaults,
+    effective_group_settings,
+    parse_group_settings,
+)
 from flowstone.config.setting import (
     DAY_MS,
     GIB,
@@ -38,6 +46,7 @@ __all__ = [
     "BROKER_SETTINGS",
     "DAY_MS",
     "GIB",
+    "GROUP_SETTINGS",
     "HOUR_MS",
     "INT_MAX",
     "KIB",
@@ -48,6 +57,7 @@ __all__ = [
     "TOPIC_DEFAULT_NAMES",
     "TOPIC_SETTINGS",
     "BrokerConfig",
+    "GroupSettings",
     "Kind",
     "Setting",
     "TopicConfig",
@@ -55,11 +65,13 @@ __all__ = [
     "Value",
     "broker_value",
     "current_values",
+    "effective_group_settings",
     "is_known_broker_name",
     "known_broker_names",
     "nearest",
     "parse_attribute_values",
     "parse_broker_config",
+    "parse_group_settings",
     "parse_topic_config",
 ]
 
@@ -151,7 +163,9 @@ def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, TopicD
     if unknown:
         known = known_broker_names()
         raise ConfigError("; ".join(f"unknown setting {given}{nearest(given, known)}" for given in unknown))
-    return BrokerConfig(**own), TopicDefaults(values)
+    config = BrokerConfig(**own)
+    check_group_defaults(config)
+    return config, TopicDefaults(values)
 
 
 def parse_attribute_values(values: Mapping[str, str]) -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""The settings of a broker, except its cluster settings (`cluster`) and broker-wide values of topic settings."""
+"""The settings of a broker, except those of `cluster` and `coordinators` and broker-wide values of topic settings."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
 
-from flowstone.config.cluster import ClusterConfig
+from flowstone.config.coordinators import CoordinatorConfig
 from flowstone.config.setting import DAY_MS, HOUR_MS, INT_MAX, KIB, MIB, MINUTE_MS, SECOND_MS, Kind, broker_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(ClusterConfig):
+class BrokerConfig(CoordinatorConfig):
     """The settings of a broker, except broker-wide values of topic settings."""
 
     log_dirs: str = broker_setting(

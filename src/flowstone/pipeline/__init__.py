@@ -5,7 +5,30 @@ This module has the declarations for `pipeline.py`. Spark is imported only when 
 
 from __future__ import annotations
 
-from flowstone.pipeline.authoring.declarations import Pipeline, console, delta, expect, interval, json, raw, topic
+from flowstone.pipeline.authoring.declarations import (
+    Pipeline,
+    console,
+    delta,
+    expect,
+    iceberg,
+    interval,
+    json,
+    parquet,
+    raw,
+    topic,
+)
 from flowstone.pipeline.errors import PipelineError
 
-__all__ = ["Pipeline", "PipelineError", "console", "delta", "expect", "interval", "json", "raw", "topic"]
+__all__ = [
+    "Pipeline",
+    "PipelineError",
+    "console",
+    "delta",
+    "expect",
+    "iceberg",
+    "interval",
+    "json",
+    "parquet",
+    "raw",
+    "topic",
+]

@@ -24,3 +24,11 @@ class PipelineError(FlowstoneError):
     def __init__(self, message: str, place: Place | None = None) -> None:
         super().__init__(f"{place}: {message}" if place else message)
         self.place = place
+
+
+class ExpectationFailed(PipelineError):
+    """Rows do not meet an expectation that fails the pipeline: to run it again without a change does not help."""
+
+
+class TryLater(PipelineError):
+    """The pipeline cannot run now, but may run later as it is: the broker is away, or another run has the lease."""

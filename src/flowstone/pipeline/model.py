@@ -142,13 +142,14 @@ class TopicSink:
 
 @dataclass(frozen=True)
 class TableSink:
-    """`kind` is delta, iceberg or parquet. With `keys` rows replace older ones of the same keys (merge)."""
+    """A table of a `kind` (delta, iceberg, parquet). With `keys`, new rows replace those of the same keys."""
 
     kind: str
     path: str
     keys: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     compact_every_s: float = 0.0  # how often small files are compacted while the pipeline runs; 0: never
+    delete_when: str = ""  # with keys: a condition in SQL; rows that meet it delete what has their keys
     options: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flowstone.app import RESERVED_DESCRIPTORS, App
+from flowstone.app import App
+from flowstone.broker.wiring import RESERVED_DESCRIPTORS
 from tests.support.wire_client import Client, batch_of
 
 FEW_DESCRIPTORS = 400

@@ -55,6 +55,7 @@ BASELINES: dict[str, list[str]] = {
     "group reset": [GROUP, "--to-earliest", "--topic", TOPIC, "--dry-run"],
     "group delete": [GROUP + "-none"],
     "group watch": [GROUP],
+    "pipeline run": ["a-directory"],
     "txn describe": ["fuzzed-transaction"],
     "txn producers": [f"{TOPIC}/0"],
     "txn find-hanging": ["--topic", TOPIC, "--max-transaction-timeout", "0"],

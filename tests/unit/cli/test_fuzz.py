@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import flowstone
 from flowstone.app import App
+from flowstone.cli.pipeline.common import EXIT_DECLARATION, EXIT_LATER
 from flowstone.config import known_broker_names
 from flowstone.errors import ConfigError
 from tests.unit.cli.conftest import command_environment
@@ -130,12 +131,12 @@ def complaint(mutation: Mutation, outcome: Outcome) -> str | None:
         return f"it did not end within {LIMIT_S:.0f} s"
     if outcome.interrupted:
         return None
-    if outcome.status not in (0, 1, 2):
+    if outcome.status not in (0, 1, 2, EXIT_LATER, EXIT_DECLARATION):
         return f"exit status {outcome.status}"
     if outcome.status and not outcome.errors.strip():
         # `log verify` and `doctor` say on standard output what they have found.
         return None if outcome.output.strip() else f"exit status {outcome.status} silently"
-    if outcome.status == 1 and outcome.errors.count("\n") > 1:
+    if outcome.status not in (0, 2) and outcome.errors.count("\n") > 1:
         return "more than one sentence"
     return None
 

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from flowstone.broker.coordinators.coordinator_host import CoordinatorHost, HostServices
+from flowstone.broker.coordinators.group_settings import GroupSettingsSource
 from flowstone.broker.coordinators.internal_topics import offsets_topic
 from flowstone.broker.coordinators.refusal_log import RefusalLog
 from flowstone.broker.loop.workers import Workers
@@ -24,6 +25,8 @@ from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.groups import record_format as group_records
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.shard import GroupShard
+from flowstone.coordinator.groups.share.messages import InitializeStates
+from flowstone.coordinator.groups.topics import GroupTopic
 from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest
 from flowstone.coordinator.runtime import HostedShard, Token
 from flowstone.errors import ApiError, ErrorCode
@@ -63,13 +66,17 @@ class GroupCoordinator:
             clock.monotonic,
         )
         self.memory = MemoryBudget(config.group_memory_max_bytes, refusals.refused)
+        self.settings = GroupSettingsSource(metadata, config)
         self._closed = False
+        # Begins a task of a share group; set once the share coordinator exists.
+        self.initialize_states: Callable[[HostedShard[GroupShard], InitializeStates], None] | None = None
         group_config, topics = _group_config(config), _Topics(metadata)
         self._host = CoordinatorHost(
             offsets_topic(config),
             group_records,
-            lambda _leader_epoch: GroupShard(group_config, _new_member_id, self.memory, topics),
+            lambda _leader_epoch: GroupShard(group_config, _new_member_id, self.memory, topics, self.settings.of),
             HostServices(config, clock, metadata, partitions, workers),
+            self._perform,
         )
         metadata.on_change(self._follow)
 
@@ -146,8 +153,14 @@ class GroupCoordinator:
         """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
 
+    def _perform(self, shard: HostedShard[GroupShard], task: InitializeStates) -> None:
+        if self.initialize_states is None:
+            shard.execute(lambda machine, now_ms: machine.share_states_failed(now_ms, task.group_id))
+        else:
+            self.initialize_states(shard, task)
+
     def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """Remove the offsets of topics that were deleted."""
+        """Remove the offsets and the share state of topics that were deleted."""
         if self._closed:
             return
         changed = dict.fromkeys(record.topic_id for record in records if isinstance(record, TopicRecord))
@@ -157,6 +170,8 @@ class GroupCoordinator:
             if topic_id in before.topics_by_id and topic_id not in after.topics_by_id
         ]
         if deleted:
+            topic_ids = frozenset(topic.topic_id for topic in deleted)
+            self._host.execute_all(lambda machine, now_ms: machine.remove_topics(now_ms, topic_ids))
             self.remove_offsets(dict.fromkeys(partition for topic in deleted for partition in _partitions(topic)))
 
     def remove_offsets(self, partitions: Iterable[TopicPartition]) -> None:
@@ -170,9 +185,21 @@ class _Topics:
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
 
+    @property
+    def version(self) -> int:
+        return self._metadata.image.version
+
     def partition_count(self, name: str) -> int:
         topic = self._metadata.image.topics.get(name)
         return 0 if topic is None else len(topic.partitions)
+
+    def find(self, name: str) -> GroupTopic | None:
+        topic = self._metadata.image.topics.get(name)
+        return None if topic is None else GroupTopic(name, topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        topic = self._metadata.image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
 
 
 def _settle_marker(written: Promise[None], token: Token) -> None:
@@ -197,6 +224,7 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
         session_timeout_max_ms=config.group_max_session_timeout_ms,
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         group_max_size=config.group_max_size,
+        share_group_max_size=config.group_share_max_size,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 
 from flowstone.cluster.decisions.partition_plans import DEFAULT_COUNT, NewTopic
 from flowstone.cluster.decisions.placement import place_replicas
-from flowstone.cluster.decisions.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE, is_internal
+from flowstone.cluster.decisions.topic_names import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    is_internal,
+)
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.config import MIB, BrokerConfig
 from flowstone.coordinator.transactions.config import RECORD_BYTES_MAX
@@ -19,6 +24,8 @@ from flowstone.coordinator.transactions.config import RECORD_BYTES_MAX
 OFFSETS_TOPIC_MESSAGE_BYTES_MAX = 16 * MIB
 # A transaction is one record; the rest is for the headers of its batch.
 TRANSACTIONS_TOPIC_MESSAGE_BYTES_MAX = RECORD_BYTES_MAX + MIB
+# A snapshot has up to 200,000 state batches of 20 bytes, and as many delays of 16 bytes.
+SHARE_STATE_TOPIC_MESSAGE_BYTES_MAX = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,25 @@ def transactions_topic(config: BrokerConfig) -> InternalTopic:
             ("unclean.leader.election.enable", "false"),
         ),
         config.transaction_state_log_min_isr,
+    )
+
+
+def share_state_topic(config: BrokerConfig) -> InternalTopic:
+    """Return `__share_group_state` with the settings of the broker's configuration; the coordinator prunes it."""
+    return InternalTopic(
+        SHARE_GROUP_STATE,
+        config.share_coordinator_state_topic_num_partitions,
+        config.share_coordinator_state_topic_replication_factor,
+        (
+            ("cleanup.policy", "delete"),
+            ("compression.type", "uncompressed"),
+            ("max.message.bytes", str(SHARE_STATE_TOPIC_MESSAGE_BYTES_MAX)),
+            ("retention.bytes", "-1"),
+            ("retention.ms", "-1"),
+            ("segment.bytes", str(config.share_coordinator_state_topic_segment_bytes)),
+            ("unclean.leader.election.enable", "false"),
+        ),
+        config.share_coordinator_state_topic_min_isr,
     )
 
 

@@ -60,6 +60,15 @@ from flowstone.broker.handlers.security import (
     sasl_authenticate,
     sasl_handshake,
 )
+from flowstone.broker.handlers.share import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    share_group_describe,
+    share_group_heartbeat,
+    write_share_group_state,
+)
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.permissions import (
     CLUSTER_ACTION,
@@ -175,6 +184,13 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(64, unregister_broker.handle, 0, 0, (CLUSTER_ALTER,)),
             _serve(65, describe_transactions.handle, 0, 0, (TRANSACTIONAL_ID_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(66, list_transactions.handle, 0, 2, (TRANSACTIONAL_ID_DESCRIBE,)),
+            _serve(76, share_group_heartbeat.handle, 1, 1, (GROUP_READ, TOPIC_DESCRIBE)),
+            _serve(77, share_group_describe.handle, 1, 1, (GROUP_DESCRIBE, TOPIC_DESCRIBE)),
+            _serve(83, initialize_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
+            _serve(84, read_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
+            _serve(85, write_share_group_state.handle, 0, 1, (CLUSTER_ACTION,)),
+            _serve(86, delete_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
+            _serve(87, read_share_group_state_summary.handle, 0, 1, (CLUSTER_ACTION,)),
             _serve(75, describe_topic_partitions.handle, 0, 0, (TOPIC_DESCRIBE,)),
         )
     }

@@ -1,4 +1,4 @@
-"""DescribeConfigs, versions 1 to 4: list settings of topics and of this broker, with the source of each value.
+"""DescribeConfigs, versions 1 to 4: list settings of topics, groups and this broker, with the source of each value.
 
 A broker resource is this broker's id, or "" for the dynamic values that all brokers share. An empty list of names
 requests every setting, like null. Values of sensitive settings are null, as in Kafka. A resource that is named twice is
@@ -11,7 +11,13 @@ from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.cluster.decisions.config_changes import ResourceType, check_broker_name
-from flowstone.cluster.decisions.configs import ConfigEntry, describe_broker, describe_cluster_default, describe_topic
+from flowstone.cluster.decisions.configs import (
+    ConfigEntry,
+    describe_broker,
+    describe_cluster_default,
+    describe_group,
+    describe_topic,
+)
 from flowstone.cluster.decisions.topic_names import check_topic_name
 from flowstone.cluster.image.cluster_image import CLUSTER_DEFAULT
 from flowstone.errors import ApiError, ErrorCode
@@ -63,6 +69,10 @@ def _entries(services: Services, resource: DescribeConfigsRequestResource) -> li
             return describe_cluster_default(image, names)
         check_broker_name(name, config.node_id)
         return describe_broker(image, config, services.topic_defaults, names)
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(image, name, config, names)
     message = f"Unexpected resource type {resource.resource_type} for resource {name}"
     raise ApiError(ErrorCode.INVALID_REQUEST, message)
 

@@ -2,12 +2,14 @@
 
 A group's coordinator is the leader of its partition of `__consumer_offsets`, and a transactional id's the leader of its
 partition of `__transaction_state`. The topics are created when they are first asked for. While the partition has no
-live leader, there is no coordinator. Share groups are not served yet.
+live leader, there is no coordinator. A share
+partition's state has its coordinator too: the leader of its partition of `__share_group_state`.
 """
 
 from __future__ import annotations
 
-from flowstone.broker.coordinators.coordinator_lookup import partition_with
+from flowstone.broker.coordinators.coordinator_lookup import LocatesKeys, partition_with
+from flowstone.broker.coordinators.share.share_coordinator import check_share_key
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import node_endpoints
@@ -50,7 +52,7 @@ async def _find(
 ) -> FindCoordinatorResponseCoordinator:
     try:
         _check_type(context, key_type)
-        place = await partition_with(services.groups if key_type == GROUP else services.transactions, key)
+        place = await partition_with(_coordinator(services, key_type, key), key)
         node_id = _leader(services, place)
         reachable = node_endpoints(services.metadata.image, (node_id,), context.session.listener_name)
         if not reachable:
@@ -73,9 +75,17 @@ def _check_type(context: RequestContext, key_type: int) -> None:
     if key_type == GROUP or (key_type == TRANSACTION and context.api_version >= _TRANSACTION_SINCE_VERSION):
         return
     if key_type == SHARE and context.api_version >= _SHARE_SINCE_VERSION:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Share groups are not served yet.")
+        return
     message = f"There is no coordinator of type {key_type} in version {context.api_version}."
     raise ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _coordinator(services: Services, key_type: int, key: str) -> LocatesKeys:
+    """Return the coordinator of a type. Raises ApiError if the key is none of a share partition."""
+    if key_type == SHARE:
+        check_share_key(key)
+        return services.share_states.coordinator
+    return services.groups if key_type == GROUP else services.transactions
 
 
 def _leader(services: Services, place: TopicPartition) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
     from flowstone.broker.clustering.log_starts import LogStarts
     from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+    from flowstone.broker.coordinators.share.share_states import ShareStates
     from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from flowstone.broker.fetching.fetch_sessions import FetchSessions
     from flowstone.broker.loop.workers import Workers
@@ -61,6 +62,7 @@ class Services:
     workers: Workers
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    share_states: ShareStates
     # None if this broker is not part of a cluster.
     cluster: Clustering | None
     metrics: Metrics

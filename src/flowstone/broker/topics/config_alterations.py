@@ -56,7 +56,7 @@ async def alter_resources(
     repeated = find_repeated(alterations)
 
     def decide(image: ClusterImage, part: Sequence[ConfigAlteration]) -> Decision[list[AlterationResult]]:
-        records, results = alter_configs(image, part, services.config.node_id, repeated)
+        records, results = alter_configs(image, part, services.config, repeated)
         return () if request.validate_only else records, results
 
     results = await change_in_parts(services, alterations, decide, weigh=_weigh)

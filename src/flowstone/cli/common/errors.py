@@ -15,6 +15,8 @@ EXIT_CLOSED_PIPE = 141  # and by SIGPIPE: the reader of its output, such as `hea
 class CommandError(FlowstoneError):
     """The command cannot do what was requested. The message is one sentence that says what to do about it."""
 
+    exit_status = EXIT_FAILURE
+
 
 @contextmanager
 def system_errors(path: str) -> Iterator[None]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from flowstone.config import BROKER_SETTINGS, INT_MAX, LONG_MAX, TOPIC_SETTINGS, Kind, Setting
+from flowstone.config import BROKER_SETTINGS, GROUP_SETTINGS, INT_MAX, LONG_MAX, TOPIC_SETTINGS, Kind, Setting
 
 BEGIN_MARK = "<!-- settings: generated from the config package -->"
 END_MARK = "<!-- end of settings -->"
@@ -39,6 +39,10 @@ def render() -> str:
             "### Topic settings",
             "",
             *_table(TOPIC_SETTINGS.values()),
+            "",
+            "### Group settings",
+            "",
+            *_table(GROUP_SETTINGS.values()),
             END_MARK,
         ]
     )
@@ -76,7 +80,11 @@ def _default(setting: Setting) -> str:
 
 def _meaning(setting: Setting) -> str:
     others = [f"`{name}`" for name, _factor in setting.broker_names if name != setting.name]
-    return setting.doc + (f" For all topics also: {', '.join(others)}." if others else "")
+    return setting.doc + (f" For all {_owners(setting)} also: {', '.join(others)}." if others else "")
+
+
+def _owners(setting: Setting) -> str:
+    return "groups" if setting.name in GROUP_SETTINGS else "topics"
 
 
 def main(arguments: list[str]) -> int:

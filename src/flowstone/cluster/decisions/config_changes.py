@@ -1,4 +1,4 @@
-"""Decides requests to change settings of topics and brokers: pure, with Kafka's errors.
+"""Decides requests to change settings of topics, brokers and groups: pure, with Kafka's errors.
 
 A change is checked as a whole: the values a resource would have afterwards must all be valid, or none is taken. Kafka
 answers a bad topic setting with INVALID_CONFIG and a bad broker setting with INVALID_REQUEST (KAFKA-13609).
@@ -11,17 +11,34 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from flowstone.cluster.decisions.configs import DYNAMIC_BROKER_SETTINGS
+from flowstone.cluster.decisions.configs import DYNAMIC_BROKER_SETTINGS, broker_config
 from flowstone.cluster.decisions.topic_names import check_topic_name
 from flowstone.cluster.image.cluster_image import CLUSTER_DEFAULT, ClusterImage
-from flowstone.cluster.image.records import BrokerConfigChanged, MetadataRecord, TopicConfigChanged
+from flowstone.cluster.image.records import (
+    BrokerConfigChanged,
+    GroupConfigChanged,
+    MetadataRecord,
+    TopicConfigChanged,
+)
 from flowstone.cluster.image.records.config_values import value_changes
-from flowstone.config import TOPIC_SETTINGS, Kind, Setting, known_broker_names, nearest, parse_topic_config
+from flowstone.config import (
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+    Kind,
+    Setting,
+    known_broker_names,
+    nearest,
+    parse_group_settings,
+    parse_topic_config,
+)
 from flowstone.errors import ApiError, ConfigError, ErrorCode
 
 # A topic's value is stored as it was written, for each of a hundred thousand topics; spaces around a number count
 # towards this limit.
 SETTING_VALUE_LENGTH_MAX = 1024
+# Groups with settings: such a group need not exist, so that nothing else limits their number.
+GROUPS_WITH_SETTINGS_MAX = 10_000
 
 
 class ResourceType(IntEnum):
@@ -29,6 +46,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class Operation(IntEnum):
@@ -72,11 +90,12 @@ def find_repeated(alterations: Iterable[ConfigAlteration]) -> frozenset[Resource
 def alter_configs(
     image: ClusterImage,
     alterations: Sequence[ConfigAlteration],
-    node_id: int,
+    config: BrokerConfig,
     repeated: Container[Resource] | None = None,
 ) -> tuple[list[MetadataRecord], list[AlterationResult]]:
     """Return the records, and one result per alteration, in order.
 
+    `config` contains the settings with which the broker was started.
     `repeated` are the resources that the request, of which these alterations are a part, names more than once.
     """
     if repeated is None:
@@ -91,7 +110,9 @@ def alter_configs(
             if each.resource_type == ResourceType.TOPIC:
                 records += _alter_topic(image, each)
             elif each.resource_type == ResourceType.BROKER:
-                records += _alter_broker(image, each, node_id)
+                records += _alter_broker(image, each, config.node_id)
+            elif each.resource_type == ResourceType.GROUP:
+                records += _alter_group(image, each, config)
             else:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {each.resource_type}")
         except ApiError as error:
@@ -103,10 +124,7 @@ def alter_configs(
 
 def check_topic_configs(configs: Mapping[str, str]) -> None:
     """Raise INVALID_CONFIG unless a topic can have these values."""
-    for name, value in configs.items():
-        if len(value) > SETTING_VALUE_LENGTH_MAX:
-            message = f"{name}: a value of {len(value)} characters; the longest that is taken has "
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{message}{SETTING_VALUE_LENGTH_MAX}")
+    _check_lengths(configs)
     try:
         parsed = parse_topic_config({}, configs)
     except ConfigError as error:
@@ -117,6 +135,13 @@ def check_topic_configs(configs: Mapping[str, str]) -> None:
             f"max.compaction.lag.ms ({parsed.max_compaction_lag_ms})"
         )
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
+
+
+def _check_lengths(configs: Mapping[str, str]) -> None:
+    for name, value in configs.items():
+        if len(value) > SETTING_VALUE_LENGTH_MAX:
+            message = f"{name}: a value of {len(value)} characters; the longest that is taken has "
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{message}{SETTING_VALUE_LENGTH_MAX}")
 
 
 def check_broker_name(name: str, node_id: int) -> None:
@@ -167,6 +192,24 @@ def _alter_broker(image: ClusterImage, alteration: ConfigAlteration, node_id: in
         if value is not None:
             _check_broker_setting(changed, value)
     return [BrokerConfigChanged(name, changes)] if changes else []
+
+
+def _alter_group(image: ClusterImage, alteration: ConfigAlteration, config: BrokerConfig) -> list[MetadataRecord]:
+    group_id = alteration.resource_name
+    if not group_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    current = image.group_configs.get(group_id, {})
+    after = _values_after(current, alteration, GROUP_SETTINGS)
+    _check_lengths(after)
+    try:
+        parse_group_settings(broker_config(image, config), after)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    changes = value_changes(current, after)
+    if changes and not current and len(image.group_configs) >= GROUPS_WITH_SETTINGS_MAX:
+        message = f"{GROUPS_WITH_SETTINGS_MAX} groups have settings, the most there may be: delete those of another"
+        raise ApiError(ErrorCode.POLICY_VIOLATION, message)
+    return [GroupConfigChanged(group_id, changes)] if changes else []
 
 
 def _check_broker_setting(name: str, value: str) -> None:

@@ -15,14 +15,17 @@ from enum import IntEnum
 from flowstone.cluster.image.cluster_image import CLUSTER_DEFAULT, ClusterImage, TopicImage
 from flowstone.config import (
     BROKER_SETTINGS,
+    GROUP_SETTINGS,
     TOPIC_SETTINGS,
     BrokerConfig,
+    GroupSettings,
     Kind,
     Setting,
     TopicConfig,
     TopicDefaults,
     broker_value,
     current_values,
+    effective_group_settings,
     parse_broker_config,
     parse_topic_config,
 )
@@ -36,6 +39,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,34 @@ def describe_broker(
             own = tuple(synonym for synonym in found if synonym.name == broker_wide.name)
             entries.append(ConfigEntry(broker_wide, own[0].value if own else None, own))
     return [entry for entry in entries if names is None or entry.setting.name in names]
+
+
+def group_settings(image: ClusterImage, group_id: str, started_with: BrokerConfig) -> GroupSettings:
+    """Return the settings that apply to a group, whatever its type, on a broker that was started with these values."""
+    values = image.group_configs.get(group_id, {})
+    return effective_group_settings(broker_config(image, started_with), values)
+
+
+def describe_group(
+    image: ClusterImage, group_id: str, started_with: BrokerConfig, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Return the group's settings, all or the named ones, with the broker's settings that are their defaults."""
+    own = image.group_configs.get(group_id, {})
+    broker_values = current_values(started_with)
+    entries = []
+    for name, setting in GROUP_SETTINGS.items():
+        if names is not None and name not in names:
+            continue
+        synonyms: tuple[ConfigSynonym, ...] = ()
+        for broker_name, _ in setting.broker_names:
+            broker_wide = BROKER_SETTINGS[broker_name]
+            static = (broker_values[broker_name], broker_wide.format(broker_wide.default))
+            synonyms = _broker_synonyms(image, started_with.node_id, broker_wide, *static)
+        if name in own:
+            synonyms = (ConfigSynonym(name, own[name], ConfigSource.DYNAMIC_GROUP_CONFIG), *synonyms)
+        value = synonyms[0].value if synonyms else setting.format(setting.default)
+        entries.append(ConfigEntry(setting, value, synonyms))
+    return entries
 
 
 def describe_cluster_default(image: ClusterImage, names: Collection[str] | None = None) -> list[ConfigEntry]:

@@ -51,7 +51,7 @@ def found_cluster(
         return [], image.cluster_id
     cluster_id = id_text(new_id())
     levels = {name: min(level, supported.get(name, OFF).max_level) for name, level in FOUNDING_LEVELS.items()}
-    features = [FeatureLevelChanged(name, level) for name, level in levels.items() if level > 0]
+    features = [FeatureLevelChanged(name, level) for name, level in levels.items() if level > image.feature_level(name)]
     return [ClusterCreated(cluster_id), *features], cluster_id
 
 

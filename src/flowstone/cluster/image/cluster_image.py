@@ -85,6 +85,8 @@ class ClusterImage:
     topics_by_id: LayeredMap[bytes, TopicImage] = field(default_factory=LayeredMap)
     # Dynamic broker settings, by node id as text, or by CLUSTER_DEFAULT.
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
+    # The settings of groups, by group id: also of groups that do not exist, as in Kafka.
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
     next_producer_id: int = 0
     # Finalized feature levels that were ever changed; `finalized_features` adds the one that needs no record.
     features: Mapping[str, int] = field(default_factory=_nothing)

@@ -17,8 +17,12 @@ from typing import NamedTuple
 METADATA_VERSION = "flowstone.metadata.version"
 # 2 is the protocol that raises the producer epoch with every transaction (KIP-890): clients use it from that level on.
 TRANSACTION_VERSION = "transaction.version"
+# 1 is share groups (KIP-932).
+SHARE_VERSION = "share.version"
 # The level of a cluster, and of a broker, without a feature record: that of the releases before there were features.
 METADATA_LEVEL_MIN = 1
+# The newest level: 2 has settings of groups.
+METADATA_LEVEL_MAX = 2
 
 
 class FeatureRange(NamedTuple):
@@ -37,14 +41,16 @@ class FeatureRange(NamedTuple):
 # What this release supports. A feature whose range ends at 0 is not served yet and is not advertised.
 SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
     {
-        METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, 2),
+        METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, METADATA_LEVEL_MAX),
         TRANSACTION_VERSION: FeatureRange(0, 2),
         "group.version": FeatureRange(0, 0),
-        "share.version": FeatureRange(0, 0),
+        SHARE_VERSION: FeatureRange(0, 1),
     }
 )
 # The levels with which a new cluster begins, as far as its first broker supports them. Others begin switched off.
-FOUNDING_LEVELS: Mapping[str, int] = MappingProxyType({METADATA_VERSION: 2, TRANSACTION_VERSION: 2})
+FOUNDING_LEVELS: Mapping[str, int] = MappingProxyType(
+    {METADATA_VERSION: METADATA_LEVEL_MAX, TRANSACTION_VERSION: 2, SHARE_VERSION: 1}
+)
 # The features of a broker whose registration names none.
 FORMER_RELEASE: Mapping[str, FeatureRange] = MappingProxyType(
     {METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, METADATA_LEVEL_MIN)}

@@ -17,7 +17,7 @@ from flowstone.coordinator.groups.messages import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from flowstone.coordinator.groups.records import GroupRemoved, OffsetRemoved
+from flowstone.coordinator.groups.records import OffsetRemoved
 from flowstone.coordinator.groups.state import Turn
 from flowstone.errors import ErrorCode
 
@@ -53,5 +53,6 @@ def delete_groups(turn: Turn, token: Any, group_ids: Iterable[str]) -> None:
             errors[group_id] = ErrorCode.NONE
             for topic, partition in turn.shard.offsets.of_group(group_id):
                 turn.append(OffsetRemoved(group_id, topic, partition))
-            turn.append(GroupRemoved(group_id))
+            for record in group.removal():
+                turn.append(record)
     turn.reply(token, DeleteGroupsResponse(errors))

@@ -21,7 +21,7 @@ from enum import Enum
 
 from flowstone.coordinator.groups.config import EMPTY_GROUP_KEPT_MS, EXPIRY_OFFSETS_PER_TICK, EXPIRY_PAUSE_MS
 from flowstone.coordinator.groups.group import AnyGroup
-from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupRemoved, OffsetCommitted, OffsetRemoved
+from flowstone.coordinator.groups.records import NO_TIMESTAMP, OffsetCommitted, OffsetRemoved
 from flowstone.coordinator.groups.state import Turn
 from flowstone.coordinator.groups.timers import EXPIRY_TIMER
 
@@ -76,7 +76,7 @@ class Expiry:
         if not _has_nothing(turn, group):
             return
         if turn.now_ms - group.state_timestamp_ms >= EMPTY_GROUP_KEPT_MS:
-            turn.append(GroupRemoved(group.group_id))
+            turn.effects.records.extend(group.removal())
         else:
             self._finds_young = True
 
@@ -124,7 +124,7 @@ def _remove_expired(turn: Turn, group: AnyGroup) -> None:
     for record in expired:
         turn.append(OffsetRemoved(record.group_id, record.topic, record.partition))
     if len(expired) == len(offsets) and not pending and group.is_unused:
-        turn.append(GroupRemoved(group.group_id))
+        turn.effects.records.extend(group.removal())
 
 
 def _is_expired(turn: Turn, record: OffsetCommitted, empty_since_ms: int | None) -> bool:

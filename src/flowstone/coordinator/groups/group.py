@@ -5,10 +5,11 @@ Each protocol has a class of its own for its groups, which alone defines members
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from flowstone.coordinator.groups.messages import CommitRequest, DescribedGroup
+from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.errors import ErrorCode
 
 
@@ -83,4 +84,8 @@ class AnyGroup(Protocol):
 
     def described(self) -> DescribedGroup:
         """Return the group as DescribeGroups shows it."""
+        ...
+
+    def removal(self) -> Sequence[GroupRecord]:
+        """Return the tombstones that remove the group, which has no members."""
         ...

@@ -1,6 +1,7 @@
 """The binary form of the records in `__consumer_offsets`: Kafka's own, so that Kafka's tools read ours.
 
-Keys name their type by a leading number: 0 and 1 an offset, 2 a group. Values have a version. The versions written are
+Keys name their type by a leading number: 0 and 1 an offset, 2 a classic group; 10 to 15 share groups, whose records are
+in a module of their own (`share_record_format`). Values have a version. The versions written are
 those that Kafka writes: 3, and 1 for an offset with a retention time of its client. Every version up to 4 is read,
 which is the first with tagged fields (KIP-915). A null value is a tombstone.
 
@@ -16,6 +17,7 @@ from functools import lru_cache
 from struct import Struct
 
 from flowstone.coordinator.effects import CoordinatorRecord
+from flowstone.coordinator.groups import share_record_format as share_records
 from flowstone.coordinator.groups.records import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -203,6 +205,7 @@ def encode(record: GroupRecord) -> CoordinatorRecord:
             return _group_key(record), _group_value(record)
         case GroupRemoved():
             return _group_key(record), None
+    return share_records.encode(record)
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
@@ -221,6 +224,8 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
         if version == GROUP_KEY_VERSION:
             group_id = _Reader(key).string()
             return GroupRemoved(group_id) if value is None else _read_group(group_id, value)
+        if version in share_records.KEY_TYPES:
+            return share_records.decode(version, key, value)
     except (struct.error, IndexError, ValueError, ProtocolError) as error:
         raise StorageFault(f"a record of __consumer_offsets with the key {key!r} cannot be read: {error}") from error
     if version < 0:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from flowstone.coordinator.groups.share_records import ShareGroupRecord
+
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
 
@@ -74,4 +76,4 @@ class GroupRemoved(NamedTuple):
     group_id: str
 
 
-GroupRecord = OffsetCommitted | OffsetRemoved | GroupStored | GroupRemoved
+GroupRecord = OffsetCommitted | OffsetRemoved | GroupStored | GroupRemoved | ShareGroupRecord

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from flowstone.config import GroupSettings
 from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.coordinator.groups import administration, branching, commits, transactional_commits
 from flowstone.coordinator.groups.branching import BranchOffsetsRequest
@@ -38,6 +39,7 @@ from flowstone.coordinator.groups.messages import (
     FetchOffsetsRequest,
     HeartbeatRequest,
     JoinRequest,
+    JoinResponse,
     LeaveRequest,
     ListGroupsRequest,
     SyncRequest,
@@ -49,10 +51,19 @@ from flowstone.coordinator.groups.records import (
     OffsetCommitted,
     OffsetRemoved,
 )
+from flowstone.coordinator.groups.share import administration as share_administration
+from flowstone.coordinator.groups.share import heartbeat as share_heartbeat
+from flowstone.coordinator.groups.share import removal
+from flowstone.coordinator.groups.share import replay as share_replay
+from flowstone.coordinator.groups.share import states as share_states
+from flowstone.coordinator.groups.share.group import ShareGroup
+from flowstone.coordinator.groups.share.messages import ShareHeartbeatRequest
+from flowstone.coordinator.groups.share_records import TopicPartitions
 from flowstone.coordinator.groups.state import GroupEffects, ShardState, Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
 from flowstone.coordinator.groups.topics import Topics
 from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest, TransactionalCommitRequest
+from flowstone.errors import ErrorCode
 from flowstone.memory_budget import MemoryAccount, MemoryBudget
 from flowstone.types import TopicPartition
 from flowstone.wire.end_markers import EndMarker
@@ -60,13 +71,19 @@ from flowstone.wire.end_markers import EndMarker
 
 class GroupShard:
     def __init__(
-        self, config: GroupConfig, new_member_id: Callable[[str], str], budget: MemoryBudget, topics: Topics
+        self,
+        config: GroupConfig,
+        new_member_id: Callable[[str], str],
+        budget: MemoryBudget,
+        topics: Topics,
+        settings: Callable[[str], GroupSettings],
     ) -> None:
         """Create an empty shard; `budget` limits the memory of all shards of the broker.
 
-        `new_member_id` returns a unique id, given a client or instance id. `topics` are those of the cluster now.
+        `new_member_id` returns a unique id, given a client or instance id. `topics` are those of the cluster now,
+        `settings` returns those of a group by its id.
         """
-        self._state = ShardState(config, new_member_id, MemoryAccount(budget), topics)
+        self._state = ShardState(config, new_member_id, MemoryAccount(budget), topics, settings)
         self.next_deadline = self._state.timers.next_deadline
         self._expiry = Expiry()
 
@@ -134,22 +151,33 @@ class GroupShard:
                 as_classic(groups.setdefault(record.group_id, Group(record.group_id))).apply(record)
             case GroupRemoved():
                 self._forget(record.group_id)
+            case OffsetCommitted():
+                raise AssertionError("commits are applied by _apply")
+            case _:
+                share_replay.replay(self._state, record)
 
     def _forget(self, group_id: str) -> None:
-        group = self._state.groups.pop(group_id, None)
-        if group is not None:
-            timeouts.forget(self._state.timers, as_classic(group))
+        group = self._state.groups.get(group_id)
+        if isinstance(group, Group):  # the tombstone of a former classic group may follow another kind of group
+            del self._state.groups[group_id]
+            timeouts.forget(self._state.timers, group)
 
     def loaded(self, now_ms: int) -> GroupEffects:
         """Start the sessions of all members after loading: they could not send heartbeats before."""
         turn = Turn(self._state, now_ms)
         for group in self._state.groups.values():
-            timeouts.resume(turn, as_classic(group))
+            if isinstance(group, ShareGroup):
+                removal.resume(turn, group)
+            else:
+                timeouts.resume(turn, as_classic(group))
         self._expiry.schedule(turn)
         return turn.effects
 
     def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
         turn = Turn(self._state, now_ms)
+        if isinstance(self._state.groups.get(request.group_id), ShareGroup):
+            turn.reply(token, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return turn.effects
         joining.join(turn, token, request)
         self._state.measure(request.group_id)
         return turn.effects
@@ -199,6 +227,33 @@ class GroupShard:
     def branch_offsets(self, now_ms: int, token: Any, request: BranchOffsetsRequest) -> GroupEffects:
         return self._run(branching.branch_offsets, now_ms, token, request)
 
+    def share_heartbeat(self, now_ms: int, token: Any, request: ShareHeartbeatRequest) -> GroupEffects:
+        return self._run(share_heartbeat.heartbeat, now_ms, token, request)
+
+    def describe_share_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
+        return self._run(share_administration.describe, now_ms, token, group_id)
+
+    def share_states_initialized(self, now_ms: int, group_id: str, partitions: TopicPartitions) -> GroupEffects:
+        """Note that the share coordinator has created the state of these partitions."""
+        turn = Turn(self._state, now_ms)
+        if isinstance(group := self._state.groups.get(group_id), ShareGroup):
+            share_states.initialized(turn, group, partitions)
+        return turn.effects
+
+    def share_states_failed(self, now_ms: int, group_id: str) -> GroupEffects:
+        """Have a later heartbeat of the group try to initialize state again."""
+        if isinstance(group := self._state.groups.get(group_id), ShareGroup):
+            share_states.failed(group, now_ms + share_states.RETRY_MS)
+        return Turn(self._state, now_ms).effects
+
+    def remove_topics(self, now_ms: int, topic_ids: frozenset[bytes]) -> GroupEffects:
+        """Remove deleted topics from the share groups that have state in them."""
+        turn = Turn(self._state, now_ms)
+        for group in self._state.groups.values():
+            if isinstance(group, ShareGroup):
+                share_states.forget_topics(turn, group, topic_ids)
+        return turn.effects
+
     def remove_partitions(self, now_ms: int, partitions: Iterable[TopicPartition]) -> GroupEffects:
         """Remove the offsets of deleted partitions."""
         turn = Turn(self._state, now_ms)
@@ -215,7 +270,11 @@ class GroupShard:
             else:
                 due_by_group.setdefault(timer.group_id, []).append(timer)
         for group_id, due in due_by_group.items():
-            timeouts.expire(turn, as_classic(self._state.groups[group_id]), due)
+            group = self._state.groups[group_id]
+            if isinstance(group, ShareGroup):
+                removal.expire(turn, group, due)
+            else:
+                timeouts.expire(turn, as_classic(group), due)
             self._state.measure(group_id)
         return turn.effects
 

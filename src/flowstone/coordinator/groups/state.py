@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowstone.config import GroupSettings
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.groups.config import EMPTY_GROUP_KEPT_MS, GroupConfig
 from flowstone.coordinator.groups.group import AnyGroup
@@ -29,6 +30,7 @@ class ShardState:
     new_member_id: Callable[[str], str]
     account: MemoryAccount
     topics: Topics
+    settings: Callable[[str], GroupSettings]  # of a group, by its id
     groups: dict[str, AnyGroup] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     pending: PendingOffsets = field(default_factory=PendingOffsets)

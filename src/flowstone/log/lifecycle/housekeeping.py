@@ -25,6 +25,7 @@ from flowstone.log.lifecycle.retention import SegmentFacts, retained_from
 from flowstone.log.lifecycle.steady_clock import SteadyClock
 from flowstone.log.lifecycle.stored_offsets import OfflineLog
 from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.partition.timestamps import newest_client_timestamp
 from flowstone.log.segments.cached_reads import NotCached
 from flowstone.log.segments.checkpoints import (
     CLEANER_CHECKPOINT,
@@ -109,8 +110,8 @@ class Housekeeping:
     async def checkpoint(self) -> None:
         """Write recovery points, log starts and high watermarks to disk.
 
-        Raises ApiError if that fails: the old checkpoints are still there, so the logs stay online. The directory has
-        failed is found out meanwhile.
+        Raises ApiError if that fails: the old checkpoints are still there, so the logs stay online. An error other than
+        a full disk is reported to `on_error`, which decides whether the directory has failed.
         """
         try:
             await asyncio.wrap_future(self._worker.submit(self.checkpoint_writer()))
@@ -158,13 +159,16 @@ class Housekeeping:
         return True
 
     async def _find_newest_record(self, logs: Iterable[PartitionLog]) -> None:
-        """Tell the steady clock the newest timestamp that came from another machine."""
+        """Tell the steady clock the newest timestamp that came from another machine.
+
+        End markers do not count: this broker may have stamped them before it lost its disk.
+        """
         newest_ms = NO_TIMESTAMP
         for log in logs:
-            active = log.segments.active
-            if active.size_bytes and not self._stamps_records(log):
+            if not self._stamps_records(log):
+                find = partial(newest_client_timestamp, log.segments, log.log_end_offset)
                 with suppress(StorageFault, OSError):
-                    newest_ms = max(newest_ms, await self.when_cached(active.latest_timestamp))
+                    newest_ms = max(newest_ms, await self.when_cached(find))
         if newest_ms >= 0:
             self._clock.newest_record(newest_ms)
 

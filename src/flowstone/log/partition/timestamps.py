@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from flowstone.kernel import find_timestamp
 from flowstone.log.segments.cached_reads import LogSlice
+from flowstone.log.segments.index_pair import NO_TIMESTAMP
 from flowstone.log.segments.segment import Segment
 from flowstone.types import Bytes
 from flowstone.wire.record_batch import parse_header, read_payload
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+# The search for a client's batch before end markers begins with so many offsets, and reads so many headers in all.
+_TAIL_OFFSETS, TAIL_HEADERS_MAX = 64, 2048
 
 
 def find_batch(segments: Sequence[Segment], target_ms: int, from_offset: int) -> LogSlice | None:
@@ -32,6 +35,42 @@ def newest_batch(segments: Sequence[Segment]) -> tuple[int, LogSlice] | None:
     located = segment.locate(segment.indexes.newest_offset)
     assert located is not None
     return segment.latest_timestamp(), LogSlice(segment.log.get(), *located)
+
+
+def newest_client_timestamp(segments: Sequence[Segment], end_offset: int) -> int:
+    """Return the newest timestamp near the end of a log that is not an end marker's, or NO_TIMESTAMP.
+
+    Brokers stamp end markers with their own clocks. At most TAIL_HEADERS_MAX headers are read to find another batch.
+    Raises NotCached if something must be read first.
+    """
+    headers_left = TAIL_HEADERS_MAX
+    for segment in reversed(segments):
+        if segment.size_bytes and segment.latest_timestamp() >= 0:
+            newest = segment.locate(segment.indexes.newest_offset)
+            if newest is not None and not segment.header_at(newest[0]).is_control:
+                return segment.latest_timestamp()
+            newest_ms, headers_left = _newest_of_clients(segment, end_offset, headers_left)
+            if newest_ms >= 0 or headers_left <= 0:
+                return newest_ms
+        end_offset = segment.base_offset
+    return NO_TIMESTAMP
+
+
+def _newest_of_clients(segment: Segment, end_offset: int, headers_left: int) -> tuple[int, int]:
+    """Search back from the end, in ever larger steps, for batches of clients; return also how many headers are left."""
+    first, span = end_offset, _TAIL_OFFSETS
+    while first > segment.base_offset and headers_left > 0:
+        first, span = max(segment.base_offset, end_offset - span), 4 * span
+        found = segment.locate(first)
+        position, newest_ms = found[0] if found else segment.size_bytes, NO_TIMESTAMP
+        while position < segment.size_bytes and headers_left > 0:
+            header = segment.header_at(position)
+            if not header.is_control:
+                newest_ms = max(newest_ms, header.max_timestamp)
+            position, headers_left = position + header.size_bytes, headers_left - 1
+        if newest_ms >= 0:
+            return newest_ms, headers_left
+    return NO_TIMESTAMP, headers_left
 
 
 def first_record_at(batch: Bytes, target_ms: int, from_offset: int = 0) -> tuple[int, int] | None:

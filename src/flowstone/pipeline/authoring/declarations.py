@@ -89,20 +89,52 @@ class Table:
     keys: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     compact_every_s: float = 0.0
+    delete_when: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def source(self) -> TableSource:
-        return TableSource(self.kind, self.path)
+        if self.keys or self.partition_by or self.compact_every_s or self.delete_when:
+            raise PipelineError(f"{self.path}: a table that is read has a path and options only")
+        return TableSource(self.kind, self.path, self.options)
 
     def sink(self) -> TableSink:
-        return TableSink(self.kind, self.path, self.keys, self.partition_by, self.compact_every_s)
+        columns = (self.keys, self.partition_by)
+        return TableSink(self.kind, self.path, *columns, self.compact_every_s, self.delete_when, self.options)
 
 
 def topic(*names: str, value: Format | None = None, key: str = "", starting: str = "", **options: str) -> Topic:
     return Topic(names, value or json(), key, starting, options)
 
 
-def delta(path: str, *, keys: Sequence[str] = (), partition_by: Sequence[str] = ()) -> Table:
-    return Table("delta", path, tuple(keys), tuple(partition_by))
+def delta(
+    path: str,
+    *,
+    keys: Sequence[str] = (),
+    partition_by: Sequence[str] = (),
+    compact_every_s: float = 0.0,
+    delete_when: str = "",
+    **options: str,
+) -> Table:
+    """Declare a Delta table; `options` are those of its storage and, for a source, `version`."""
+    return Table("delta", path, tuple(keys), tuple(partition_by), compact_every_s, delete_when, options)
+
+
+def iceberg(
+    name: str,
+    *,
+    keys: Sequence[str] = (),
+    partition_by: Sequence[str] = (),
+    compact_every_s: float = 0.0,
+    delete_when: str = "",
+    **options: str,
+) -> Table:
+    """Declare an Iceberg table, `namespace.table`; `options` are those of its catalog."""
+    return Table("iceberg", name, tuple(keys), tuple(partition_by), compact_every_s, delete_when, options)
+
+
+def parquet(path: str, *, partition_by: Sequence[str] = (), **options: str) -> Table:
+    """Declare a directory of Parquet files; a source's `options` are Spark's."""
+    return Table("parquet", path, partition_by=tuple(partition_by), options=options)
 
 
 def console(rows_max: int = 20) -> ConsoleSink:

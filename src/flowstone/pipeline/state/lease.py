@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
-from flowstone.pipeline.errors import PipelineError
+from flowstone.pipeline.errors import TryLater
 from flowstone.pipeline.state.records import (
     PURPOSE_RUN,
     Kind,
@@ -101,7 +101,7 @@ class Leases:
 
 
 def claim(topic: StateTopic, leases: Leases, pipeline: str, wanted: Lease) -> tuple[Lease, list[Lease]]:
-    """Return the granted lease, and those of dead runs, which it replaces. Raises PipelineError if a run is alive."""
+    """Return the granted lease, and those of dead runs, which it replaces. Raises TryLater if a run is alive."""
     key = key_of(pipeline, Kind.LEASE, wanted.run_id)
     topic.append([(key, encode(wanted))])
     leases.apply(topic.read())
@@ -126,7 +126,7 @@ def claim(topic: StateTopic, leases: Leases, pipeline: str, wanted: Lease) -> tu
 
 
 def _watch(topic: StateTopic, leases: Leases, pipeline: str, doubtful: list[Lease]) -> None:
-    """Raise PipelineError as soon as one of the runs gives a sign of life."""
+    """Raise TryLater as soon as one of the runs gives a sign of life."""
     until_s = time.monotonic() + (WATCH_S if doubtful else 0.0)
     while time.monotonic() < until_s:
         time.sleep(WATCH_INTERVAL_S)
@@ -137,9 +137,9 @@ def _watch(topic: StateTopic, leases: Leases, pipeline: str, doubtful: list[Leas
                 raise refusal(pipeline, now)
 
 
-def refusal(pipeline: str, lease: Lease) -> PipelineError:
+def refusal(pipeline: str, lease: Lease) -> TryLater:
     doing = "is run" if lease.purpose == PURPOSE_RUN else f"is being changed by `flowstone pipeline {lease.purpose}`"
-    return PipelineError(
+    return TryLater(
         f"pipeline {pipeline} {doing} already, by process {lease.pid} on {lease.host} since {clock(lease.since_ms)}; "
         f"stop it first (a process that was killed counts as alive for {DEAD_AFTER_S:g} s)"
     )

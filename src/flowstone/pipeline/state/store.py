@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from flowstone.client import ClientError
 from flowstone.errors import ApiError
-from flowstone.pipeline.errors import PipelineError
+from flowstone.pipeline.errors import TryLater
 from flowstone.pipeline.state.lease import LOCK_FILE, FileLock, claim, clock, host_name, read_holder
 from flowstone.pipeline.state.records import (
     PURPOSE_RUN,
@@ -148,7 +148,7 @@ class StateStore:
             return FileLock(path, {"host": host_name(), "pid": os.getpid(), "since": clock(now_ms)})
         except BlockingIOError:
             holder = read_holder(path)
-            raise PipelineError(
+            raise TryLater(
                 f"pipeline {self._pipeline} is run already, by process {holder.get('pid', '?')} on "
                 f"{holder.get('host', 'this machine')} since {holder.get('since', '?')}; stop it first"
             ) from None
@@ -165,7 +165,7 @@ class StateStore:
         try:
             yield
         except (ClientError, ApiError) as error:
-            raise PipelineError(
+            raise TryLater(
                 f"the state of pipeline {self._pipeline} cannot be {done} (topic {STATE_TOPIC} at {self._bootstrap}): "
                 f"{error}; check that the broker is running"
             ) from error

@@ -3629,6 +3629,1269 @@ class DescribeTopicPartitionsResponse(Message):
         self.next_cursor = next_cursor
 
 
+class ShareGroupHeartbeatRequest(Message):
+    __slots__ = ("group_id", "member_id", "member_epoch", "rack_id", "subscribed_topic_names")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        member_id: str = "",
+        member_epoch: int = 0,
+        rack_id: str | None = None,
+        subscribed_topic_names: Sequence[str] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.rack_id = rack_id
+        self.subscribed_topic_names = subscribed_topic_names
+
+
+class ShareGroupHeartbeatResponseTopicPartitions(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ShareGroupHeartbeatResponseAssignment(Message):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: Sequence[ShareGroupHeartbeatResponseTopicPartitions] = (),
+    ) -> None:
+        self.topic_partitions = topic_partitions
+
+
+class ShareGroupHeartbeatResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "member_id",
+        "member_epoch",
+        "heartbeat_interval_ms",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int = 0,
+        heartbeat_interval_ms: int = 0,
+        assignment: ShareGroupHeartbeatResponseAssignment | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.assignment = assignment
+
+
+class ShareGroupDescribeRequest(Message):
+    __slots__ = ("group_ids", "include_authorized_operations")
+
+    def __init__(
+        self,
+        *,
+        group_ids: Sequence[str] = (),
+        include_authorized_operations: bool = False,
+    ) -> None:
+        self.group_ids = group_ids
+        self.include_authorized_operations = include_authorized_operations
+
+
+class ShareGroupDescribeResponseTopicPartitions(Message):
+    __slots__ = ("topic_id", "topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        topic_name: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class ShareGroupDescribeResponseAssignment(Message):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: Sequence[ShareGroupDescribeResponseTopicPartitions] = (),
+    ) -> None:
+        self.topic_partitions = topic_partitions
+
+
+class ShareGroupDescribeResponseMember(Message):
+    __slots__ = (
+        "member_id",
+        "rack_id",
+        "member_epoch",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        *,
+        member_id: str = "",
+        rack_id: str | None = None,
+        member_epoch: int = 0,
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: Sequence[str] = (),
+        assignment: ShareGroupDescribeResponseAssignment | None = None,
+    ) -> None:
+        self.member_id = member_id
+        self.rack_id = rack_id
+        self.member_epoch = member_epoch
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = subscribed_topic_names
+        self.assignment = assignment
+
+
+class ShareGroupDescribeResponseGroup(Message):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "group_id",
+        "group_state",
+        "group_epoch",
+        "assignment_epoch",
+        "assignor_name",
+        "members",
+        "authorized_operations",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        group_epoch: int = 0,
+        assignment_epoch: int = 0,
+        assignor_name: str = "",
+        members: Sequence[ShareGroupDescribeResponseMember] = (),
+        authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.group_epoch = group_epoch
+        self.assignment_epoch = assignment_epoch
+        self.assignor_name = assignor_name
+        self.members = members
+        self.authorized_operations = authorized_operations
+
+
+class ShareGroupDescribeResponse(Message):
+    __slots__ = ("throttle_time_ms", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        groups: Sequence[ShareGroupDescribeResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = groups
+
+
+class ShareFetchRequestAcknowledgementBatch(Message):
+    __slots__ = ("first_offset", "last_offset", "acknowledge_types")
+
+    def __init__(
+        self,
+        *,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        acknowledge_types: Sequence[int] = (),
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.acknowledge_types = acknowledge_types
+
+
+class ShareFetchRequestPartition(Message):
+    __slots__ = ("partition_index", "acknowledgement_batches")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        acknowledgement_batches: Sequence[ShareFetchRequestAcknowledgementBatch] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.acknowledgement_batches = acknowledgement_batches
+
+
+class ShareFetchRequestTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[ShareFetchRequestPartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ShareFetchRequestForgottenTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ShareFetchRequest(Message):
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "share_session_epoch",
+        "max_wait_ms",
+        "min_bytes",
+        "max_bytes",
+        "max_records",
+        "batch_size",
+        "share_acquire_mode",
+        "is_renew_ack",
+        "topics",
+        "forgotten_topics_data",
+    )
+
+    def __init__(
+        self,
+        *,
+        group_id: str | None = None,
+        member_id: str | None = "",
+        share_session_epoch: int = 0,
+        max_wait_ms: int = 0,
+        min_bytes: int = 0,
+        max_bytes: int = 2147483647,
+        max_records: int = 0,
+        batch_size: int = 0,
+        share_acquire_mode: int = 0,
+        is_renew_ack: bool = False,
+        topics: Sequence[ShareFetchRequestTopic] = (),
+        forgotten_topics_data: Sequence[ShareFetchRequestForgottenTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.share_session_epoch = share_session_epoch
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.max_records = max_records
+        self.batch_size = batch_size
+        self.share_acquire_mode = share_acquire_mode
+        self.is_renew_ack = is_renew_ack
+        self.topics = topics
+        self.forgotten_topics_data = forgotten_topics_data
+
+
+class ShareFetchResponseLeader(Message):
+    __slots__ = ("leader_id", "leader_epoch")
+
+    def __init__(
+        self,
+        *,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+
+
+class ShareFetchResponseAcquiredRecords(Message):
+    __slots__ = ("first_offset", "last_offset", "delivery_count")
+
+    def __init__(
+        self,
+        *,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        delivery_count: int = 0,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.delivery_count = delivery_count
+
+
+class ShareFetchResponsePartition(Message):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "error_message",
+        "acknowledge_error_code",
+        "acknowledge_error_message",
+        "current_leader",
+        "records",
+        "acquired_records",
+    )
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        acknowledge_error_code: int = 0,
+        acknowledge_error_message: str | None = None,
+        current_leader: ShareFetchResponseLeader | None = None,
+        records: Records | None = None,
+        acquired_records: Sequence[ShareFetchResponseAcquiredRecords] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+        self.acknowledge_error_code = acknowledge_error_code
+        self.acknowledge_error_message = acknowledge_error_message
+        self.current_leader = current_leader
+        self.records = records
+        self.acquired_records = acquired_records
+
+
+class ShareFetchResponseTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[ShareFetchResponsePartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ShareFetchResponseNodeEndpoint(Message):
+    __slots__ = ("node_id", "host", "port", "rack")
+
+    def __init__(
+        self,
+        *,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
+
+
+class ShareFetchResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "acquisition_lock_timeout_ms",
+        "responses",
+        "node_endpoints",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        acquisition_lock_timeout_ms: int = 0,
+        responses: Sequence[ShareFetchResponseTopic] = (),
+        node_endpoints: Sequence[ShareFetchResponseNodeEndpoint] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.acquisition_lock_timeout_ms = acquisition_lock_timeout_ms
+        self.responses = responses
+        self.node_endpoints = node_endpoints
+
+
+class ShareAcknowledgeRequestAcknowledgementBatch(Message):
+    __slots__ = ("first_offset", "last_offset", "acknowledge_types")
+
+    def __init__(
+        self,
+        *,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        acknowledge_types: Sequence[int] = (),
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.acknowledge_types = acknowledge_types
+
+
+class ShareAcknowledgeRequestPartition(Message):
+    __slots__ = ("partition_index", "acknowledgement_batches")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        acknowledgement_batches: Sequence[ShareAcknowledgeRequestAcknowledgementBatch] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.acknowledgement_batches = acknowledgement_batches
+
+
+class ShareAcknowledgeRequestTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[ShareAcknowledgeRequestPartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ShareAcknowledgeRequest(Message):
+    __slots__ = ("group_id", "member_id", "share_session_epoch", "is_renew_ack", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str | None = None,
+        member_id: str | None = "",
+        share_session_epoch: int = 0,
+        is_renew_ack: bool = False,
+        topics: Sequence[ShareAcknowledgeRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.share_session_epoch = share_session_epoch
+        self.is_renew_ack = is_renew_ack
+        self.topics = topics
+
+
+class ShareAcknowledgeResponseLeader(Message):
+    __slots__ = ("leader_id", "leader_epoch")
+
+    def __init__(
+        self,
+        *,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+
+
+class ShareAcknowledgeResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code", "error_message", "current_leader")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        current_leader: ShareAcknowledgeResponseLeader | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+        self.current_leader = current_leader
+
+
+class ShareAcknowledgeResponseTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[ShareAcknowledgeResponsePartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ShareAcknowledgeResponseNodeEndpoint(Message):
+    __slots__ = ("node_id", "host", "port", "rack")
+
+    def __init__(
+        self,
+        *,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
+
+
+class ShareAcknowledgeResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "acquisition_lock_timeout_ms",
+        "responses",
+        "node_endpoints",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        acquisition_lock_timeout_ms: int = 0,
+        responses: Sequence[ShareAcknowledgeResponseTopic] = (),
+        node_endpoints: Sequence[ShareAcknowledgeResponseNodeEndpoint] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.acquisition_lock_timeout_ms = acquisition_lock_timeout_ms
+        self.responses = responses
+        self.node_endpoints = node_endpoints
+
+
+class InitializeShareGroupStateRequestPartition(Message):
+    __slots__ = ("partition", "state_epoch", "start_offset")
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        state_epoch: int = 0,
+        start_offset: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.state_epoch = state_epoch
+        self.start_offset = start_offset
+
+
+class InitializeShareGroupStateRequestTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[InitializeShareGroupStateRequestPartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class InitializeShareGroupStateRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[InitializeShareGroupStateRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class InitializeShareGroupStateResponsePartition(Message):
+    __slots__ = ("partition", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class InitializeShareGroupStateResponseTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[InitializeShareGroupStateResponsePartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class InitializeShareGroupStateResponse(Message):
+    __slots__ = ("results",)
+
+    def __init__(
+        self,
+        *,
+        results: Sequence[InitializeShareGroupStateResponseTopic] = (),
+    ) -> None:
+        self.results = results
+
+
+class ReadShareGroupStateRequestPartition(Message):
+    __slots__ = ("partition", "leader_epoch")
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+
+
+class ReadShareGroupStateRequestTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[ReadShareGroupStateRequestPartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ReadShareGroupStateRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[ReadShareGroupStateRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class ReadShareGroupStateResponseStateBatch(Message):
+    __slots__ = ("first_offset", "last_offset", "delivery_state", "delivery_count")
+
+    def __init__(
+        self,
+        *,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        delivery_state: int = 0,
+        delivery_count: int = 0,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.delivery_state = delivery_state
+        self.delivery_count = delivery_count
+
+
+class ReadShareGroupStateResponsePartition(Message):
+    __slots__ = ("partition", "error_code", "error_message", "state_epoch", "start_offset", "state_batches")
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        state_epoch: int = 0,
+        start_offset: int = 0,
+        state_batches: Sequence[ReadShareGroupStateResponseStateBatch] = (),
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
+        self.state_epoch = state_epoch
+        self.start_offset = start_offset
+        self.state_batches = state_batches
+
+
+class ReadShareGroupStateResponseTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[ReadShareGroupStateResponsePartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ReadShareGroupStateResponse(Message):
+    __slots__ = ("results",)
+
+    def __init__(
+        self,
+        *,
+        results: Sequence[ReadShareGroupStateResponseTopic] = (),
+    ) -> None:
+        self.results = results
+
+
+class WriteShareGroupStateRequestStateBatch(Message):
+    __slots__ = ("first_offset", "last_offset", "delivery_state", "delivery_count")
+
+    def __init__(
+        self,
+        *,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        delivery_state: int = 0,
+        delivery_count: int = 0,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.delivery_state = delivery_state
+        self.delivery_count = delivery_count
+
+
+class WriteShareGroupStateRequestPartition(Message):
+    __slots__ = ("partition", "state_epoch", "leader_epoch", "start_offset", "delivery_complete_count", "state_batches")
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        state_epoch: int = 0,
+        leader_epoch: int = 0,
+        start_offset: int = 0,
+        delivery_complete_count: int = -1,
+        state_batches: Sequence[WriteShareGroupStateRequestStateBatch] = (),
+    ) -> None:
+        self.partition = partition
+        self.state_epoch = state_epoch
+        self.leader_epoch = leader_epoch
+        self.start_offset = start_offset
+        self.delivery_complete_count = delivery_complete_count
+        self.state_batches = state_batches
+
+
+class WriteShareGroupStateRequestTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[WriteShareGroupStateRequestPartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class WriteShareGroupStateRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[WriteShareGroupStateRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class WriteShareGroupStateResponsePartition(Message):
+    __slots__ = ("partition", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class WriteShareGroupStateResponseTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[WriteShareGroupStateResponsePartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class WriteShareGroupStateResponse(Message):
+    __slots__ = ("results",)
+
+    def __init__(
+        self,
+        *,
+        results: Sequence[WriteShareGroupStateResponseTopic] = (),
+    ) -> None:
+        self.results = results
+
+
+class DeleteShareGroupStateRequestPartition(Message):
+    __slots__ = ("partition",)
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+    ) -> None:
+        self.partition = partition
+
+
+class DeleteShareGroupStateRequestTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[DeleteShareGroupStateRequestPartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class DeleteShareGroupStateRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[DeleteShareGroupStateRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class DeleteShareGroupStateResponsePartition(Message):
+    __slots__ = ("partition", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DeleteShareGroupStateResponseTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[DeleteShareGroupStateResponsePartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class DeleteShareGroupStateResponse(Message):
+    __slots__ = ("results",)
+
+    def __init__(
+        self,
+        *,
+        results: Sequence[DeleteShareGroupStateResponseTopic] = (),
+    ) -> None:
+        self.results = results
+
+
+class ReadShareGroupStateSummaryRequestPartition(Message):
+    __slots__ = ("partition", "leader_epoch")
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+
+
+class ReadShareGroupStateSummaryRequestTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[ReadShareGroupStateSummaryRequestPartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ReadShareGroupStateSummaryRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[ReadShareGroupStateSummaryRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class ReadShareGroupStateSummaryResponsePartition(Message):
+    __slots__ = (
+        "partition",
+        "error_code",
+        "error_message",
+        "state_epoch",
+        "leader_epoch",
+        "start_offset",
+        "delivery_complete_count",
+    )
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        state_epoch: int = 0,
+        leader_epoch: int = 0,
+        start_offset: int = 0,
+        delivery_complete_count: int = -1,
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.error_message = error_message
+        self.state_epoch = state_epoch
+        self.leader_epoch = leader_epoch
+        self.start_offset = start_offset
+        self.delivery_complete_count = delivery_complete_count
+
+
+class ReadShareGroupStateSummaryResponseTopic(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[ReadShareGroupStateSummaryResponsePartition] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ReadShareGroupStateSummaryResponse(Message):
+    __slots__ = ("results",)
+
+    def __init__(
+        self,
+        *,
+        results: Sequence[ReadShareGroupStateSummaryResponseTopic] = (),
+    ) -> None:
+        self.results = results
+
+
+class DescribeShareGroupOffsetsRequestTopic(Message):
+    __slots__ = ("topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class DescribeShareGroupOffsetsRequestGroup(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[DescribeShareGroupOffsetsRequestTopic] | None = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class DescribeShareGroupOffsetsRequest(Message):
+    __slots__ = ("groups",)
+
+    def __init__(
+        self,
+        *,
+        groups: Sequence[DescribeShareGroupOffsetsRequestGroup] = (),
+    ) -> None:
+        self.groups = groups
+
+
+class DescribeShareGroupOffsetsResponsePartition(Message):
+    __slots__ = ("partition_index", "start_offset", "leader_epoch", "lag", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        start_offset: int = 0,
+        leader_epoch: int = 0,
+        lag: int = -1,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.start_offset = start_offset
+        self.leader_epoch = leader_epoch
+        self.lag = lag
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DescribeShareGroupOffsetsResponseTopic(Message):
+    __slots__ = ("topic_name", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[DescribeShareGroupOffsetsResponsePartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class DescribeShareGroupOffsetsResponseGroup(Message):
+    __slots__ = ("group_id", "topics", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[DescribeShareGroupOffsetsResponseTopic] = (),
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DescribeShareGroupOffsetsResponse(Message):
+    __slots__ = ("throttle_time_ms", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        groups: Sequence[DescribeShareGroupOffsetsResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = groups
+
+
+class AlterShareGroupOffsetsRequestPartition(Message):
+    __slots__ = ("partition_index", "start_offset")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        start_offset: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.start_offset = start_offset
+
+
+class AlterShareGroupOffsetsRequestTopic(Message):
+    __slots__ = ("topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        partitions: Sequence[AlterShareGroupOffsetsRequestPartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class AlterShareGroupOffsetsRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[AlterShareGroupOffsetsRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class AlterShareGroupOffsetsResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class AlterShareGroupOffsetsResponseTopic(Message):
+    __slots__ = ("topic_name", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[AlterShareGroupOffsetsResponsePartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class AlterShareGroupOffsetsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        responses: Sequence[AlterShareGroupOffsetsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = responses
+
+
+class DeleteShareGroupOffsetsRequestTopic(Message):
+    __slots__ = ("topic_name",)
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+    ) -> None:
+        self.topic_name = topic_name
+
+
+class DeleteShareGroupOffsetsRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[DeleteShareGroupOffsetsRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class DeleteShareGroupOffsetsResponseTopic(Message):
+    __slots__ = ("topic_name", "topic_id", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        topic_id: bytes = bytes(16),
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DeleteShareGroupOffsetsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        responses: Sequence[DeleteShareGroupOffsetsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = responses
+
+
 API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], ...] = (
     (0, "Produce", 3, 13, 9, ProduceRequest, ProduceResponse),
     (1, "Fetch", 4, 18, 12, FetchRequest, FetchResponse),
@@ -3691,6 +4954,18 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (65, "DescribeTransactions", 0, 0, 0, DescribeTransactionsRequest, DescribeTransactionsResponse),
     (66, "ListTransactions", 0, 2, 0, ListTransactionsRequest, ListTransactionsResponse),
     (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    (76, "ShareGroupHeartbeat", 1, 1, 0, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+    (77, "ShareGroupDescribe", 1, 1, 0, ShareGroupDescribeRequest, ShareGroupDescribeResponse),
+    (78, "ShareFetch", 1, 2, 0, ShareFetchRequest, ShareFetchResponse),
+    (79, "ShareAcknowledge", 1, 2, 0, ShareAcknowledgeRequest, ShareAcknowledgeResponse),
+    (83, "InitializeShareGroupState", 0, 0, 0, InitializeShareGroupStateRequest, InitializeShareGroupStateResponse),
+    (84, "ReadShareGroupState", 0, 0, 0, ReadShareGroupStateRequest, ReadShareGroupStateResponse),
+    (85, "WriteShareGroupState", 0, 1, 0, WriteShareGroupStateRequest, WriteShareGroupStateResponse),
+    (86, "DeleteShareGroupState", 0, 0, 0, DeleteShareGroupStateRequest, DeleteShareGroupStateResponse),
+    (87, "ReadShareGroupStateSummary", 0, 1, 0, ReadShareGroupStateSummaryRequest, ReadShareGroupStateSummaryResponse),
+    (90, "DescribeShareGroupOffsets", 0, 1, 0, DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse),
+    (91, "AlterShareGroupOffsets", 0, 0, 0, AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
+    (92, "DeleteShareGroupOffsets", 0, 0, 0, DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),
 )
 
 __all__ = [
@@ -3914,4 +5189,83 @@ __all__ = [
     "DescribeTopicPartitionsResponsePartition",
     "DescribeTopicPartitionsResponseTopic",
     "DescribeTopicPartitionsResponse",
+    "ShareGroupHeartbeatRequest",
+    "ShareGroupHeartbeatResponseTopicPartitions",
+    "ShareGroupHeartbeatResponseAssignment",
+    "ShareGroupHeartbeatResponse",
+    "ShareGroupDescribeRequest",
+    "ShareGroupDescribeResponseTopicPartitions",
+    "ShareGroupDescribeResponseAssignment",
+    "ShareGroupDescribeResponseMember",
+    "ShareGroupDescribeResponseGroup",
+    "ShareGroupDescribeResponse",
+    "ShareFetchRequestAcknowledgementBatch",
+    "ShareFetchRequestPartition",
+    "ShareFetchRequestTopic",
+    "ShareFetchRequestForgottenTopic",
+    "ShareFetchRequest",
+    "ShareFetchResponseLeader",
+    "ShareFetchResponseAcquiredRecords",
+    "ShareFetchResponsePartition",
+    "ShareFetchResponseTopic",
+    "ShareFetchResponseNodeEndpoint",
+    "ShareFetchResponse",
+    "ShareAcknowledgeRequestAcknowledgementBatch",
+    "ShareAcknowledgeRequestPartition",
+    "ShareAcknowledgeRequestTopic",
+    "ShareAcknowledgeRequest",
+    "ShareAcknowledgeResponseLeader",
+    "ShareAcknowledgeResponsePartition",
+    "ShareAcknowledgeResponseTopic",
+    "ShareAcknowledgeResponseNodeEndpoint",
+    "ShareAcknowledgeResponse",
+    "InitializeShareGroupStateRequestPartition",
+    "InitializeShareGroupStateRequestTopic",
+    "InitializeShareGroupStateRequest",
+    "InitializeShareGroupStateResponsePartition",
+    "InitializeShareGroupStateResponseTopic",
+    "InitializeShareGroupStateResponse",
+    "ReadShareGroupStateRequestPartition",
+    "ReadShareGroupStateRequestTopic",
+    "ReadShareGroupStateRequest",
+    "ReadShareGroupStateResponseStateBatch",
+    "ReadShareGroupStateResponsePartition",
+    "ReadShareGroupStateResponseTopic",
+    "ReadShareGroupStateResponse",
+    "WriteShareGroupStateRequestStateBatch",
+    "WriteShareGroupStateRequestPartition",
+    "WriteShareGroupStateRequestTopic",
+    "WriteShareGroupStateRequest",
+    "WriteShareGroupStateResponsePartition",
+    "WriteShareGroupStateResponseTopic",
+    "WriteShareGroupStateResponse",
+    "DeleteShareGroupStateRequestPartition",
+    "DeleteShareGroupStateRequestTopic",
+    "DeleteShareGroupStateRequest",
+    "DeleteShareGroupStateResponsePartition",
+    "DeleteShareGroupStateResponseTopic",
+    "DeleteShareGroupStateResponse",
+    "ReadShareGroupStateSummaryRequestPartition",
+    "ReadShareGroupStateSummaryRequestTopic",
+    "ReadShareGroupStateSummaryRequest",
+    "ReadShareGroupStateSummaryResponsePartition",
+    "ReadShareGroupStateSummaryResponseTopic",
+    "ReadShareGroupStateSummaryResponse",
+    "DescribeShareGroupOffsetsRequestTopic",
+    "DescribeShareGroupOffsetsRequestGroup",
+    "DescribeShareGroupOffsetsRequest",
+    "DescribeShareGroupOffsetsResponsePartition",
+    "DescribeShareGroupOffsetsResponseTopic",
+    "DescribeShareGroupOffsetsResponseGroup",
+    "DescribeShareGroupOffsetsResponse",
+    "AlterShareGroupOffsetsRequestPartition",
+    "AlterShareGroupOffsetsRequestTopic",
+    "AlterShareGroupOffsetsRequest",
+    "AlterShareGroupOffsetsResponsePartition",
+    "AlterShareGroupOffsetsResponseTopic",
+    "AlterShareGroupOffsetsResponse",
+    "DeleteShareGroupOffsetsRequestTopic",
+    "DeleteShareGroupOffsetsRequest",
+    "DeleteShareGroupOffsetsResponseTopic",
+    "DeleteShareGroupOffsetsResponse",
 ]

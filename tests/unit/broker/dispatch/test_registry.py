@@ -51,7 +51,14 @@ PERMISSIONS = {
     "UnregisterBroker": {"CLUSTER ALTER"},
     "DescribeTransactions": {"TRANSACTIONAL_ID DESCRIBE", "TOPIC DESCRIBE"},
     "ListTransactions": {"TRANSACTIONAL_ID DESCRIBE"},
+    "InitializeShareGroupState": {"CLUSTER CLUSTER_ACTION"},
+    "ReadShareGroupState": {"CLUSTER CLUSTER_ACTION"},
+    "WriteShareGroupState": {"CLUSTER CLUSTER_ACTION"},
+    "DeleteShareGroupState": {"CLUSTER CLUSTER_ACTION"},
+    "ReadShareGroupStateSummary": {"CLUSTER CLUSTER_ACTION"},
     "DescribeTopicPartitions": {"TOPIC DESCRIBE"},
+    "ShareGroupHeartbeat": {"GROUP READ", "TOPIC DESCRIBE"},
+    "ShareGroupDescribe": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
 }
 
 

@@ -13,6 +13,7 @@ from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.coordinator_host import HostServices
 from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
 from flowstone.broker.coordinators.local_markers import LocalMarkers
+from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.requests.context import RequestContext
@@ -53,6 +54,8 @@ class AdminBroker:
         unused = cast(Any, None)
         clock, partitions = SimulatedClock(), Partitions()
         groups = GroupCoordinator(config, clock, self.metadata, partitions, unused)
+        host_services = HostServices(config, clock, self.metadata, partitions, unused)
+        peers = BrokerPeers("INSIDE", self.metadata, clock, unused)
         self.services = make_services(
             config=config,
             topic_defaults=topic_defaults,
@@ -66,10 +69,11 @@ class AdminBroker:
             workers=unused,
             groups=groups,
             transactions=TransactionCoordinator(
-                HostServices(config, clock, self.metadata, partitions, unused),
+                host_services,
                 LocalMarkers(partitions, self.metadata, clock, groups),
                 lambda: BrokerPeers("INSIDE", self.metadata, clock, unused),
             ),
+            share_states=ShareStates(host_services, peers),
         )
 
     @property

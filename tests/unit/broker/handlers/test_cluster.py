@@ -11,6 +11,7 @@ from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.handlers.init_producer_id import PRODUCER_ID_WAIT_S_MAX
 from flowstone.broker.requests.context import RequestContext
 from flowstone.broker.requests.session import ClientSession
+from flowstone.cluster.image.ids import id_text
 from flowstone.errors import ErrorCode
 from flowstone.wire.apis import APIS
 from flowstone.wire.codec import response_decoder, response_encoder
@@ -184,9 +185,10 @@ def test_the_coordinators_topic_is_created_when_one_is_asked_for(broker: Any, ke
 
 
 def test_share_coordinators_exist_since_version_6(broker: Any) -> None:
-    def error(version: int) -> int:
-        request = FindCoordinatorRequest(coordinator_keys=["s"], key_type=SHARE)
+    def error(version: int, key: str = f"g:{id_text(bytes(16))}:0") -> int:
+        request = FindCoordinatorRequest(coordinator_keys=[key], key_type=SHARE)
         code: int = broker.call(version, request).coordinators[0].error_code
         return code
 
-    assert (error(5), error(6)) == (ErrorCode.INVALID_REQUEST, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert (error(5), error(6)) == (ErrorCode.INVALID_REQUEST, ErrorCode.NONE)
+    assert [error(6, key) for key in ("s", ":AA:0", "g:A:0", f"g:{id_text(bytes(16))}:x")] == [42] * 4

@@ -74,7 +74,7 @@ def test_more_features_than_there_can_be_are_refused(supporting: Any) -> None:
 @pytest.mark.parametrize("version", [3, 4])
 def test_supported_and_finalized_features_are_advertised_with_an_epoch(supporting: Any, version: int) -> None:
     before = api_versions(supporting, version)
-    transactions = [(TRANSACTION_VERSION, 0, 2)] if version >= 4 else []
+    transactions = [(TRANSACTION_VERSION, 0, 2), (SHARE, 0, 1)] if version >= 4 else []
     assert [(each.name, each.min_version, each.max_version) for each in before.supported_features] == [
         (METADATA_VERSION, 1, 2),
         *transactions,

@@ -27,6 +27,7 @@ from flowstone.config import BrokerConfig, TopicDefaults, parse_broker_config
 from flowstone.errors import ErrorCode
 
 NODE_ID = 1
+CONFIG = BrokerConfig(node_id=NODE_ID)
 TOPIC_ID = b"t" * 16
 CREATED = TopicCreated("t", TOPIC_ID, (PartitionImage(1, 0, 0, (1,), (1,)),), {"retention.ms": "5"})
 IMAGE = apply(EMPTY_IMAGE, [CREATED])
@@ -44,13 +45,13 @@ def broker_change(*operations: tuple[str, int, str | None], name: str = "1") -> 
 
 
 def after(image: ClusterImage, *alterations: ConfigAlteration) -> ClusterImage:
-    records, results = alter_configs(image, alterations, NODE_ID)
+    records, results = alter_configs(image, alterations, CONFIG)
     assert all(result.error == ErrorCode.NONE for result in results), results
     return apply(image, records)
 
 
 def refusal(image: ClusterImage, alteration: ConfigAlteration) -> ErrorCode:
-    records, (result,) = alter_configs(image, [alteration], NODE_ID)
+    records, (result,) = alter_configs(image, [alteration], CONFIG)
     assert records == []
     assert result.message
     return result.error
@@ -79,7 +80,7 @@ def test_a_list_grows_and_shrinks_starting_from_its_default() -> None:
 
 def test_a_change_that_changes_nothing_makes_no_record() -> None:
     same = topic_change(("retention.ms", Operation.SET, "5"), ("segment.ms", Operation.DELETE, None))
-    assert alter_configs(IMAGE, [same], NODE_ID) == ([], [AlterationResult()])
+    assert alter_configs(IMAGE, [same], CONFIG) == ([], [AlterationResult()])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_what_kafka_refuses_is_refused_with_kafkas_error(change: ConfigAlteratio
 def test_a_resource_named_twice_is_refused_and_the_others_are_changed() -> None:
     twice = topic_change(("segment.ms", Operation.SET, "1"))
     records, results = alter_configs(
-        IMAGE, [twice, broker_change(("num.partitions", Operation.SET, "4")), twice], NODE_ID
+        IMAGE, [twice, broker_change(("num.partitions", Operation.SET, "4")), twice], CONFIG
     )
     assert [result.error for result in results] == [
         ErrorCode.INVALID_REQUEST,

@@ -12,10 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from flowstone.config import GroupSettings
 from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.shard import GroupShard
+from flowstone.coordinator.groups.topics import GroupTopic, Topics
 from flowstone.memory_budget import MemoryBudget
 from flowstone.types import TopicPartition
 from flowstone.wire.end_markers import EndMarker
@@ -59,6 +61,21 @@ class ManyTopics:
     def partition_count(self, name: str) -> int:
         return 0 if name in self.deleted else 1 << 20
 
+    @property
+    def version(self) -> int:
+        return len(self.deleted)
+
+    def find(self, name: str) -> GroupTopic | None:
+        return None if name in self.deleted else GroupTopic(name, name.encode().ljust(16), 1 << 20)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        name = topic_id.decode().strip()
+        return None if name in self.deleted else name
+
+
+def default_settings(group_id: str) -> GroupSettings:
+    return GroupSettings()
+
 
 class InTransaction(NamedTuple):
     """What a producer has appended as a part of its transaction: records, or its end."""
@@ -69,7 +86,7 @@ class InTransaction(NamedTuple):
 
 
 class Coordinator:
-    def __init__(self, config: GroupConfig, on_reply: Callable[[Any, Any], None]) -> None:
+    def __init__(self, config: GroupConfig, on_reply: Callable[[Any, Any], None], topics: Topics | None = None) -> None:
         self.config = config
         self.now_ms = START_MS
         self.log: list[GroupRecord | InTransaction] = []
@@ -79,7 +96,8 @@ class Coordinator:
         self._held: deque[tuple[int, Any, Any]] = deque()
         self._ids = itertools.count(1)
         self.budget = MemoryBudget(MEMORY_BYTES)
-        self.topics = ManyTopics()
+        self.topics: Topics = ManyTopics() if topics is None else topics
+        self.settings = default_settings
         self.shard = self._new_shard()
         self.shard.loaded(self.now_ms)
 
@@ -130,4 +148,6 @@ class Coordinator:
                 self.shard.replay_marker(entry.producer, entry.marker)
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.config, lambda prefix: f"{prefix}-{next(self._ids)}", self.budget, self.topics)
+        return GroupShard(
+            self.config, lambda prefix: f"{prefix}-{next(self._ids)}", self.budget, self.topics, self.settings
+        )

@@ -12,7 +12,7 @@ from flowstone.coordinator.groups.records import GroupStored, OffsetCommitted, O
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.memory_budget import MemoryBudget
 from flowstone.wire.end_markers import EndMarker
-from tests.unit.coordinator.groups.harness import ManyTopics
+from tests.unit.coordinator.groups.harness import ManyTopics, default_settings
 
 FIRST, SECOND = TransactionalProducer(1, 0), TransactionalProducer(2, 0)
 COMMIT, ABORT = EndMarker(True, 0), EndMarker(False, 0)
@@ -24,7 +24,7 @@ def offset(at: int, partition: int = 0) -> OffsetCommitted:
 
 @pytest.fixture
 def shard() -> GroupShard:
-    return GroupShard(GroupConfig(), lambda prefix: prefix, MemoryBudget(1 << 20), ManyTopics())
+    return GroupShard(GroupConfig(), lambda prefix: prefix, MemoryBudget(1 << 20), ManyTopics(), default_settings)
 
 
 def committed(shard: GroupShard) -> dict[int, int]:

@@ -13,7 +13,7 @@ from flowstone.coordinator.groups.state import GroupEffects
 from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest, TransactionalCommitRequest
 from flowstone.memory_budget import MemoryBudget
 from flowstone.wire.end_markers import EndMarker
-from tests.unit.coordinator.groups.harness import ManyTopics
+from tests.unit.coordinator.groups.harness import ManyTopics, default_settings
 
 PRODUCER = TransactionalProducer(7, 3)
 NOW_MS = 1000
@@ -21,7 +21,7 @@ NOW_MS = 1000
 
 @pytest.fixture
 def shard() -> GroupShard:
-    return GroupShard(GroupConfig(), lambda prefix: prefix, MemoryBudget(1 << 20), ManyTopics())
+    return GroupShard(GroupConfig(), lambda prefix: prefix, MemoryBudget(1 << 20), ManyTopics(), default_settings)
 
 
 def commit(shard: GroupShard, **fields: int) -> GroupEffects:

@@ -12,6 +12,7 @@ import pytest
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import SimulatedClock
 from flowstone.types import TopicPartition
+from flowstone.wire.end_markers import end_marker
 from flowstone.wire.record_batch import Record, build_batch
 from tests.support.managed_logs import CONFIG, FIRST, OTHER_ID, SECOND, Broker, broker, run
 
@@ -213,6 +214,24 @@ def test_records_with_the_brokers_own_timestamps_do_not_confirm_its_clock(broker
         manager = broker.open(stamps_records=lambda log: log.topic_partition == own)
         append_from_another_machine(broker, broker.log())
         broker.append(broker.log(own, bytes(15) + b"7"))
+        await broker.flush(broker.log())
+        await manager.directories[0].housekeeping.apply_retention()
+        assert broker.log().log_start_offset == 0
+        assert manager.steady_clock.is_in_doubt
+        manager.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("markers", [1, 200])
+def test_end_markers_with_the_brokers_own_timestamps_do_not_confirm_its_clock(broker: Broker, markers: int) -> None:
+    async def body() -> None:
+        broker.broker_clock = MachineClock(broker.clock)
+        manager = broker.open()
+        append_from_another_machine(broker, broker.log())
+        for _ in range(markers):
+            marker = end_marker(1, 0, 0, True, broker.clock.time_ms())
+            broker.log().append(marker, leader_epoch=0, is_own=True)
         await broker.flush(broker.log())
         await manager.directories[0].housekeeping.apply_retention()
         assert broker.log().log_start_offset == 0

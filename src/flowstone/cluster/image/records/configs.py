@@ -1,4 +1,4 @@
-"""Records about dynamic broker settings. Topic settings are changed by records of the topic."""
+"""Records about settings of groups and dynamic broker settings. Topic settings are changed by records of the topic."""
 
 from __future__ import annotations
 
@@ -31,3 +31,25 @@ class BrokerConfigChanged(MetadataRecord):
             changes = value_changes(before.broker_configs.get(broker, {}), after.broker_configs.get(broker, {}))
             if changes:
                 yield cls(broker, changes)
+
+
+@metadata_record(levels=(2,))
+class GroupConfigChanged(MetadataRecord):
+    """Values to set for a group; None removes one. A group with values need not exist."""
+
+    group_id: str
+    changes: Mapping[str, str | None] = stored(VALUES)
+
+    def apply(self, draft: Draft) -> None:
+        group_configs = dict(draft.image.group_configs)
+        configs = changed_values(group_configs.pop(self.group_id, {}), self.changes)
+        if configs:
+            group_configs[self.group_id] = configs
+        draft.image = replace(draft.image, group_configs=group_configs)
+
+    @classmethod
+    def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[GroupConfigChanged]:
+        for group_id in {**before.group_configs, **after.group_configs}:
+            changes = value_changes(before.group_configs.get(group_id, {}), after.group_configs.get(group_id, {}))
+            if changes:
+                yield cls(group_id, changes)

@@ -17,7 +17,7 @@ Invariants: the leader is a member, or None without members; `joins`, `syncs` an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -32,7 +32,13 @@ from flowstone.coordinator.groups.classic.member import Member, pending_bytes
 from flowstone.coordinator.groups.config import GROUP_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
 from flowstone.coordinator.groups.group import AnyGroup
 from flowstone.coordinator.groups.messages import CLASSIC, UNKNOWN_MEMBER_ID, CommitRequest, DescribedGroup
-from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupStored, StoredMember
+from flowstone.coordinator.groups.records import (
+    NO_TIMESTAMP,
+    GroupRecord,
+    GroupRemoved,
+    GroupStored,
+    StoredMember,
+)
 from flowstone.errors import ErrorCode
 
 
@@ -151,6 +157,9 @@ class Group:
             rebalance_reason=self.rebalance_reason,
             rebalance_timestamp_ms=self.rebalance_timestamp_ms,
         )
+
+    def removal(self) -> Sequence[GroupRecord]:
+        return (GroupRemoved(self.group_id),)
 
     # Members
 
@@ -346,6 +355,6 @@ class Group:
 
 
 def as_classic(group: AnyGroup) -> Group:
-    """Return the group as one of this protocol, which all groups are of so far."""
+    """Return the group, which is known to be one of this protocol, as such."""
     assert isinstance(group, Group)
     return group

@@ -25,10 +25,9 @@ from flowstone.errors import ErrorCode
 
 
 def find(turn: Turn, group_id: str) -> Group | None:
-    """Return the group of that id, or None if there is none."""
+    """Return the classic group of that id, or None if there is none."""
     group = turn.shard.groups.get(group_id)
-    assert group is None or isinstance(group, Group)
-    return group
+    return group if isinstance(group, Group) else None
 
 
 def rebalance(turn: Turn, group: Group, reason: str, clients_reason: str | None = None) -> None:

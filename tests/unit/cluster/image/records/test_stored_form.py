@@ -15,6 +15,7 @@ from flowstone.cluster.image.records import (
     ClusterCreated,
     ControllerElected,
     FeatureLevelChanged,
+    GroupConfigChanged,
     MetadataRecord,
     PartitionChanged,
     PartitionsAdded,
@@ -87,6 +88,10 @@ STORED: list[tuple[MetadataRecord, str]] = [
     (
         BrokerConfigChanged("", {"x": None, "y": "2"}),
         '{"type":"BrokerConfigChanged","version":1,"broker":"","changes":{"x":null,"y":"2"}}',
+    ),
+    (
+        GroupConfigChanged("g", {"x": None, "y": "2"}),
+        '{"type":"GroupConfigChanged","version":1,"group_id":"g","changes":{"x":null,"y":"2"}}',
     ),
     (ProducerIdsReserved(2**53), '{"type":"ProducerIdsReserved","version":1,"next_producer_id":9007199254740992}'),
     (

@@ -1,0 +1,42 @@
+"""DeleteShareGroupState, version 0: ends the states of share partitions in the share coordinator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowstone.broker.coordinators.share.share_coordinator import ShareCall
+from flowstone.broker.handlers.share.share_state_requests import answer
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.coordinator.share.messages import StateResult
+from flowstone.coordinator.share.records import ShareKey
+from flowstone.wire.messages import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+    DeleteShareGroupStateResponsePartition,
+    DeleteShareGroupStateResponseTopic,
+)
+
+
+async def handle(
+    services: Services, context: RequestContext, request: DeleteShareGroupStateRequest
+) -> DeleteShareGroupStateResponse:
+    answers = await answer(services, request.group_id, request.topics, _call, _result, _failed)
+    return DeleteShareGroupStateResponse(
+        results=[
+            DeleteShareGroupStateResponseTopic(topic_id=topic_id, partitions=results) for topic_id, results in answers
+        ]
+    )
+
+
+def _call(key: ShareKey, asked: Any) -> ShareCall:
+    return lambda shard, now_ms, token: shard.delete(now_ms, token, key)
+
+
+def _result(partition: int, result: StateResult) -> DeleteShareGroupStateResponsePartition:
+    return DeleteShareGroupStateResponsePartition(
+        partition=partition, error_code=result.error_code, error_message=result.error_message
+    )
+
+
+def _failed(partition: int, code: int, message: str | None) -> DeleteShareGroupStateResponsePartition:
+    return DeleteShareGroupStateResponsePartition(partition=partition, error_code=code, error_message=message)

@@ -1,0 +1,121 @@
+"""Outputs of a micro-batch: all records of topics and dead letters in one transaction, then each table.
+
+Every output is written once for each micro-batch, identified by the query's id and the number of the micro-batch, also
+if a failure between two outputs makes Spark run the micro-batch again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from flowstone.pipeline import formats, tables
+from flowstone.pipeline.engine.letters import COLUMNS, EMPTY_HEADERS
+from flowstone.pipeline.errors import PipelineError
+from flowstone.pipeline.model import RECORD, ConsoleSink, Delivery, PipelineModel, Sink, TableSink, TopicSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# A column that steps may leave in their rows to say in which order rows with the same key were written.
+ORDER = "_order"
+
+
+@dataclass(frozen=True)
+class MicroBatchId:
+    """The identity of a micro-batch across runs: the query's name in this pipeline, its id in Spark, the number."""
+
+    query: str
+    query_id: str
+    number: int
+    ends: Mapping[str, int]  # "topic-partition" -> the offset at which the micro-batch ends in it
+
+
+def records(sink: Sink, rows: DataFrame) -> DataFrame:
+    """Return the records of a topic sink for the rows of its input, with COLUMNS."""
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    target = sink.target
+    assert isinstance(target, TopicSink)
+    written = [each for each in rows.columns if each != RECORD]
+    if target.key and target.key not in written:
+        raise PipelineError(
+            f"sink {sink.name}: key is {target.key}, and the columns of {sink.input} are {', '.join(written)}",
+            sink.declared_at,
+        )
+    value = formats.encode(rows.select(*_quoted(written)).schema, target.value, target.topic)
+    return rows.select(
+        F.lit(target.topic).alias("topic"),
+        _key(rows, target.key).alias("key"),
+        value.alias("value"),
+        F.expr(EMPTY_HEADERS).alias("headers"),
+        F.lit(None).cast("timestamp").alias("timestamp"),
+    )
+
+
+def _key(rows: DataFrame, key: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    if not key:
+        return F.lit(None).cast("binary")
+    kind = rows.schema[key].dataType.typeName()
+    column = F.col(f"`{key}`")
+    if kind in ("struct", "map", "array"):
+        column = F.to_json(column)
+    return column if kind == "binary" else column.cast("string").cast("binary")
+
+
+def write_records(model: PipelineModel, parts: Sequence[tuple[str, DataFrame]], batch: MicroBatchId) -> None:
+    """Write records, each part with its topic: all in one transaction if delivery is exactly once."""
+    from pyspark_flowstone import exactly_once
+
+    if not parts:
+        return
+    rows = reduce(lambda one, other: one.unionByName(other), (each.select(*COLUMNS) for _topic, each in parts))
+    options = {"kafka.bootstrap.servers": model.bootstrap, **_sink_options(model)}
+    if model.delivery == Delivery.EXACTLY_ONCE:
+        rows = exactly_once(rows, bootstrap=model.bootstrap, topic=sorted({topic for topic, _rows in parts}))
+        options |= {"delivery": "exactly-once", "sinkName": batch.query}
+        options |= {"txnAppId": batch.query_id, "txnVersion": str(batch.number)}
+    rows.write.format("flowstone").options(**options).mode("append").save()
+
+
+def _sink_options(model: PipelineModel) -> dict[str, str]:
+    """Return the further options of all topic sinks, which share one write."""
+    options: dict[str, str] = {}
+    for sink in model.sinks:
+        if isinstance(sink.target, TopicSink):
+            for name, value in sink.target.options.items():
+                if options.setdefault(name, value) != value:
+                    raise PipelineError(
+                        f"sink {sink.name}: {name} is {value}, and another topic sink has {options[name]}: topic sinks "
+                        "of a pipeline are written together and need the same options",
+                        sink.declared_at,
+                    )
+    return options
+
+
+def write_table(sink: Sink, rows: DataFrame, batch: MicroBatchId) -> tables.Written:
+    """Write the rows of a table sink, once for each micro-batch."""
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    target = sink.target
+    assert isinstance(target, TableSink)
+    if target.keys and RECORD in rows.columns and ORDER not in rows.columns:
+        rows = rows.withColumn(ORDER, F.col(f"{RECORD}.offset"))
+    # Two sinks of a query may write one table: the names of the sinks tell their commits apart.
+    app_id = f"{batch.query_id}/{sink.name}"
+    return tables.write(rows.drop(RECORD), target, tables.MicroBatch(app_id, batch.number, batch.ends))
+
+
+def show(sink: Sink, rows: DataFrame, batch: MicroBatchId) -> None:
+    """Print the first rows of a micro-batch for a console sink."""
+    assert isinstance(sink.target, ConsoleSink)
+    print(f"{sink.name}, micro-batch {batch.number}:", flush=True)
+    rows.drop(RECORD).show(sink.target.rows_max, truncate=False)
+
+
+def _quoted(names: Iterable[str]) -> list[str]:
+    return [f"`{each}`" for each in names]

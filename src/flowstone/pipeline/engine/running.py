@@ -1,0 +1,158 @@
+"""Starts the streaming queries of a pipeline and writes their micro-batches."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flowstone.pipeline.engine.checkpoints import read_text
+from flowstone.pipeline.engine.evaluation import Counts, Evaluation
+from flowstone.pipeline.engine.outputs import MicroBatchId, records, show, write_records, write_table
+from flowstone.pipeline.engine.queries import Query, root_rows
+from flowstone.pipeline.engine.sources import Range, is_stream, read_batch
+from flowstone.pipeline.errors import PipelineError
+from flowstone.pipeline.model import PipelineModel, TableSink, TopicSink, Trigger, TriggerKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+ROWS_IN = ""  # counts the rows of the root, beside those of sinks by their names
+QUERY_ID = "sql.streaming.queryId"  # a property of Spark's thread while a micro-batch runs
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What one micro-batch did."""
+
+    query: str
+    number: int
+    counts: Counts
+    rows_in: int
+    rows_out: Mapping[str, int] = field(default_factory=dict)  # by sink
+    ends: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Listener(Protocol):
+    """What the queries of a run report, from Spark's threads."""
+
+    def is_stopping(self) -> bool: ...
+    def failed(self, query: str, error: Exception) -> None: ...
+    def finished(self, report: BatchReport) -> None: ...
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a query keeps its checkpoint, and where its sources start if the checkpoint is new."""
+
+    checkpoint: str
+    ranges: Mapping[str, Range] = field(default_factory=dict)  # by source
+
+
+def start_query(
+    spark: Any, model: PipelineModel, query: Query, start: Start, trigger: Trigger, listener: Listener
+) -> StreamingQuery:
+    """Start a query, which continues from its checkpoint. Raises PipelineError if Spark refuses it."""
+    from pyspark.errors import AnalysisException
+
+    checkpoint, ranges = start.checkpoint, start.ranges
+    rows = root_rows(spark, model, query, ranges)
+    writer = rows.writeStream.queryName(query.name).outputMode(query.output_mode)
+    writer = _triggered(writer.option("checkpointLocation", checkpoint), trigger)
+    body = _Body(model, query, checkpoint, listener)
+    try:
+        return writer.foreachBatch(body).start()
+    except AnalysisException as error:
+        raise PipelineError(f"query {query.name}: {error}") from error
+
+
+def _triggered(writer: DataStreamWriter, trigger: Trigger) -> DataStreamWriter:
+    if trigger.kind == TriggerKind.ONCE:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{round(trigger.interval_s * 1000)} milliseconds")
+
+
+class StopRequested(Exception):
+    """Ends a query before a micro-batch of which nothing has been written, so that it stops between two of them."""
+
+
+class _Body:
+    """What Spark calls with each micro-batch of a query."""
+
+    def __init__(self, model: PipelineModel, query: Query, checkpoint: str, listener: Listener) -> None:
+        self._model, self._query, self._checkpoint, self._listener = model, query, checkpoint, listener
+
+    def __call__(self, rows: DataFrame, number: int) -> None:
+        if self._listener.is_stopping():
+            raise StopRequested
+        try:
+            report = self._run(rows, number)
+        except Exception as error:
+            self._listener.failed(self._query.name, error)
+            raise
+        self._listener.finished(report)
+
+    def _run(self, rows: DataFrame, number: int) -> BatchReport:
+        started = time.monotonic()
+        spark = rows.sparkSession
+        query_id = spark.sparkContext.getLocalProperty(QUERY_ID)
+        assert query_id is not None
+        ends = _read_ends(spark, f"{self._checkpoint}/offsets/{number}")
+        batch = MicroBatchId(self._query.name, query_id, number, ends)
+        rows = rows.persist()
+        try:
+            evaluation = self._evaluate(rows)
+            outputs = {each.name: evaluation.frames[each.input] for each in self._query.sinks}
+            counts = evaluation.count({ROWS_IN: rows, **outputs})
+            self._write(evaluation, counts, batch)
+        finally:
+            rows.unpersist()
+        seconds = time.monotonic() - started
+        rows_out = {each: counts.rows.get(each, 0) for each in outputs}
+        return BatchReport(self._query.name, number, counts, counts.rows.get(ROWS_IN, 0), rows_out, ends, seconds)
+
+    def _evaluate(self, rows: DataFrame) -> Evaluation:
+        evaluation, spark = Evaluation(self._model), rows.sparkSession
+        for source in self._model.sources:
+            if not is_stream(source):
+                evaluation.add_source(source.name, read_batch(spark, self._model, source, Range()))
+        root = self._model.step(self._query.root)
+        if root is None:
+            evaluation.add_source(self._query.root, rows)
+        else:
+            evaluation.add_step_rows(root, rows)
+        evaluation.add_steps(spark, self._query.steps)
+        return evaluation
+
+    def _write(self, evaluation: Evaluation, counts: Counts, batch: MicroBatchId) -> None:
+        frames = evaluation.frames
+        parts = [
+            (each.target.topic, records(each, frames[each.input]))
+            for each in self._query.sinks
+            if isinstance(each.target, TopicSink)
+        ]
+        parts += [(self._model.letters_topic, each) for each in evaluation.letters(counts)]
+        write_records(self._model, parts, batch)
+        for sink in self._query.sinks:
+            if isinstance(sink.target, TableSink):
+                write_table(sink, frames[sink.input], batch)
+            elif not isinstance(sink.target, TopicSink):
+                show(sink, frames[sink.input], batch)
+
+
+def _read_ends(spark: Any, path: str) -> dict[str, int]:
+    """Return where a micro-batch ends in each partition, from the line of each topic source in Spark's offset log."""
+    text = read_text(spark, path)
+    ends: dict[str, int] = {}
+    for line in text.splitlines()[2:]:  # after the version and the metadata of the micro-batch
+        if not line.startswith("{"):
+            continue
+        for topic, partitions in json.loads(line).items():
+            if isinstance(partitions, dict):
+                ends.update({f"{topic}-{number}": int(offset) for number, offset in partitions.items()})
+    return ends

@@ -1,0 +1,114 @@
+"""Steps applied to DataFrames, and what their expectations do to the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flowstone.pipeline.errors import PipelineError
+from flowstone.pipeline.model import Action, Expectation, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# An array with the names of the expectations that a row does not meet, while they are counted.
+UNMET = "_unmet"
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """The rows that a step returns, before (`all_rows`, with UNMET) and after (`rows`) its expectations."""
+
+    step: Step
+    rows: DataFrame
+    all_rows: DataFrame | None  # None: no expectation
+    diverted: DataFrame | None  # None: no expectation diverts
+
+
+def apply_step(spark: SparkSession, step: Step, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the rows of a step for the rows of its inputs. Raises PipelineError if Spark cannot analyse the step."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import DataFrame
+
+    inputs: dict[str, Any] = {name: frames[name] for name in step.inputs}
+    try:
+        if step.function is None:
+            result = spark.sql(step.text, **inputs) if "{" in step.text else _sql(spark, step.text, inputs)
+        else:
+            result = step.function(*inputs.values())
+    except (AnalysisException, ParseException) as error:
+        raise PipelineError(f"step {step.name}: {_first_lines(error)}", step.declared_at) from error
+    if not isinstance(result, DataFrame):
+        raise PipelineError(
+            f"step {step.name}: the function returned {type(result).__name__} instead of a DataFrame", step.declared_at
+        )
+    return result
+
+
+def _sql(spark: SparkSession, text: str, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    for name, frame in inputs.items():
+        frame.createOrReplaceTempView(name)
+    try:
+        return spark.sql(text)
+    finally:
+        for name in inputs:
+            spark.catalog.dropTempView(name)
+
+
+def check_rows(step: Step, rows: DataFrame) -> StepRows:
+    """Return the rows of a step, sorted by its expectations."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    if not step.expectations:
+        return StepRows(step, rows, None, None)
+    try:
+        flags = [F.when(~_is_met(each), F.lit(each.name)) for each in step.expectations]
+        marked = rows.withColumn(UNMET, F.array_compact(F.array(*flags)))
+        marked.schema  # noqa: B018 - has Spark analyse the conditions
+    except (AnalysisException, ParseException) as error:
+        place = step.expectations[0].declared_at or step.declared_at
+        raise PipelineError(f"an expectation of step {step.name}: {_first_lines(error)}", place) from error
+    leaving = {action: _names(step, action) for action in (Action.DROP, Action.DIVERT)}
+    kept = marked
+    for names in leaving.values():
+        if names:
+            kept = kept.where(~F.arrays_overlap(UNMET, F.array(*map(F.lit, names))))
+    diverted = None
+    if leaving[Action.DIVERT]:
+        diverted = marked.where(F.arrays_overlap(UNMET, F.array(*map(F.lit, leaving[Action.DIVERT]))))
+    return StepRows(step, kept.drop(UNMET), marked, diverted)
+
+
+def enforce(step: Step, rows: DataFrame) -> DataFrame:
+    """Return the rows that meet the expectations, for a stream: nothing is counted, and FAIL fails the query."""
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    for each in step.expectations:
+        if each.action in (Action.DROP, Action.DIVERT):
+            rows = rows.where(_is_met(each))
+        elif each.action == Action.FAIL:
+            message = F.raise_error(F.lit(unmet_message(step, each)))
+            rows = rows.where(F.when(_is_met(each), F.lit(True)).otherwise(message.cast("boolean")))
+    return rows
+
+
+def unmet_message(step: Step, expectation: Expectation) -> str:
+    return f"step {step.name}: rows do not meet the expectation {expectation.name} ({expectation.condition})"
+
+
+def _is_met(expectation: Expectation) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    return F.coalesce(F.expr(expectation.condition), F.lit(False))
+
+
+def _names(step: Step, action: Action) -> list[str]:
+    return [each.name for each in step.expectations if each.action == action]
+
+
+def _first_lines(error: Exception) -> str:
+    """Return Spark's message without the plan that follows it."""
+    message = str(error).partition("\n\nJVM stacktrace")[0].partition(";\n'")[0]
+    return message.partition(";\n")[0].strip()
