@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import flowstone
+from flowstone.cluster.image.features import METADATA_LEVEL_MAX, METADATA_VERSION
 from tests.clients.conftest import Java
 
 
@@ -22,9 +23,15 @@ def test_kafkas_features_tool_describes_and_changes_levels(java: Java) -> None:
         return java("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", broker.bootstrap, *arguments)
 
     with flowstone.Broker() as broker:
-        (line,) = (line for line in features("describe").splitlines() if line.startswith("Feature:"))
-        columns = ("SupportedMinVersion: 1", "SupportedMaxVersion: 1", "FinalizedVersionLevel: 1", "Epoch: ")
-        assert "flowstone.metadata.version" in line
+        name = "Feature: flowstone.metadata.version"
+        (line,) = (line for line in features("describe").splitlines() if line.startswith(name))
+        level = METADATA_LEVEL_MAX
+        columns = (
+            "SupportedMinVersion: 1",
+            f"SupportedMaxVersion: {level}",
+            f"FinalizedVersionLevel: {level}",
+            "Epoch: ",
+        )
         assert all(each in line for each in columns)
-        told = features("upgrade", "--feature", "flowstone.metadata.version=1")
-        assert "flowstone.metadata.version was upgraded to 1." in told
+        told = features("upgrade", "--feature", f"{METADATA_VERSION}={level}")
+        assert f"{METADATA_VERSION} was upgraded to {level}." in told

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from flowstone.wire import messages as m
 
+from .worst_user_requests import user_cases
+
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
 GROUP = "group"
 TRANSACTIONAL_ID = "transactional"
@@ -33,7 +35,10 @@ def cases() -> Iterator[Case]:
     yield from _reading()
     yield from _describing()
     yield from _changing()
+    yield from _securing()
     yield from _grouping()
+    yield from _share_grouping()
+    yield from (Case(*each) for each in user_cases())
     yield from _transacting()
     yield from _sharing()
 
@@ -41,6 +46,12 @@ def cases() -> Iterator[Case]:
 def _wide(count: int) -> Iterator[int]:
     """So many partitions of the wide topic, again and again."""
     return (index % WIDE_PARTITIONS for index in range(count))
+
+
+def _rule(name: str) -> m.CreateAclsRequestCreation:
+    return m.CreateAclsRequestCreation(
+        resource_type=TOPIC, resource_name=name, principal="User:x", host="*", operation=3, permission_type=3
+    )
 
 
 def _names(count: int, stem: str = "n") -> list[str]:
@@ -142,7 +153,6 @@ def _delete_records(topics: Any) -> m.DeleteRecordsRequest:
 
 
 def _describing() -> Iterator[Case]:
-    yield Case("AlterUserScramCredentials", 0, lambda _: _credentials(1000))
     yield Case("Metadata of unknown topics", 12, lambda n: _metadata(_names(n), creates=False))
     yield Case("Metadata of unknown topics, old", 1, lambda n: _metadata(_names(n), creates=False))
     yield Case("Metadata of everything", 12, lambda n: m.MetadataRequest(topics=None))
@@ -190,29 +200,8 @@ def _describing() -> Iterator[Case]:
     yield Case("DescribeCluster", 2, lambda n: m.DescribeClusterRequest())
     yield Case("ListPartitionReassignments", 0, lambda n: _reassignments_under_way(None))
     yield Case("ListPartitionReassignments of topics", 0, lambda n: _reassignments_under_way(_names(n)))
-    yield Case("SaslHandshake", 1, lambda n: m.SaslHandshakeRequest(mechanism="A" * 32000))
-    yield Case("SaslAuthenticate", 2, lambda n: m.SaslAuthenticateRequest(auth_bytes=b"A" * 100_000))
-    yield Case(
-        "DescribeUserScramCredentials",
-        0,
-        lambda n: m.DescribeUserScramCredentialsRequest(
-            users=[m.DescribeUserScramCredentialsRequestUserName(name=name) for name in _names(n)]
-        ),
-    )
     yield Case(
         "ApiVersions", 3, lambda n: m.ApiVersionsRequest(client_software_name="a" * 32000, client_software_version="1")
-    )
-
-
-def _credentials(count: int) -> m.AlterUserScramCredentialsRequest:
-    return m.AlterUserScramCredentialsRequest(
-        deletions=[],
-        upsertions=[
-            m.AlterUserScramCredentialsRequestScramCredentialUpsertion(
-                name=name, mechanism=2, iterations=4096, salt=b"salt", salted_password=bytes(64)
-            )
-            for name in _names(count)
-        ],
     )
 
 
@@ -377,6 +366,12 @@ def _reassign(count: int) -> m.AlterPartitionReassignmentsRequest:
     )
 
 
+def _securing() -> Iterator[Case]:
+    yield Case("CreateAcls", 3, lambda n: m.CreateAclsRequest(creations=[_rule(name) for name in _names(n)]))
+    yield Case("DescribeAcls", 3, lambda n: m.DescribeAclsRequest(resource_name_filter="x" * min(n, 30_000)))
+    yield Case("DeleteAcls", 3, lambda n: m.DeleteAclsRequest(filters=[m.DeleteAclsRequestFilter()] * n))
+
+
 def _grouping() -> Iterator[Case]:
     for version in (7, 2):
         yield Case("OffsetCommit of many partitions", version, lambda n: _commit([(WIDE, _wide(n))]))
@@ -418,9 +413,6 @@ def _grouping() -> Iterator[Case]:
     yield Case("ListGroups", 5, lambda n: m.ListGroupsRequest(states_filter=_names(n), types_filter=_names(n)))
     yield Case("JoinGroup", 3, _join)
     yield Case("JoinGroup with long protocols", 3, lambda n: _join(4, bytes(20 * n)))
-    yield Case("ShareGroupHeartbeat that joins", 1, lambda n: _share_heartbeat(0, _names(n)))
-    yield Case("ShareGroupHeartbeat that leaves", 1, lambda n: _share_heartbeat(-1, None))
-    yield Case("ShareGroupDescribe", 1, lambda n: m.ShareGroupDescribeRequest(group_ids=_names(n)))
     yield Case(
         "SyncGroup",
         4,
@@ -439,6 +431,36 @@ def _grouping() -> Iterator[Case]:
             group_id=GROUP, members=[m.LeaveGroupRequestMember(member_id=name) for name in _names(n)]
         ),
     )
+
+
+def _share_grouping() -> Iterator[Case]:
+    yield Case("ShareGroupHeartbeat that joins", 1, lambda n: _share_heartbeat(0, _names(n)))
+    yield Case("ShareGroupHeartbeat that leaves", 1, lambda n: _share_heartbeat(-1, None))
+    yield Case("ShareGroupDescribe", 1, lambda n: m.ShareGroupDescribeRequest(group_ids=_names(n)))
+    yield Case("DescribeShareGroupOffsets", 1, _describe_share_offsets)
+    yield Case("AlterShareGroupOffsets", 0, _alter_share_offsets)
+    yield Case(
+        "DeleteShareGroupOffsets",
+        0,
+        lambda n: m.DeleteShareGroupOffsetsRequest(
+            group_id="share", topics=[m.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in _names(n)]
+        ),
+    )
+
+
+def _describe_share_offsets(count: int) -> m.DescribeShareGroupOffsetsRequest:
+    topics = [m.DescribeShareGroupOffsetsRequestTopic(topic_name=WIDE, partitions=list(_wide(count)))]
+    return m.DescribeShareGroupOffsetsRequest(
+        groups=[m.DescribeShareGroupOffsetsRequestGroup(group_id="share", topics=topics)]
+    )
+
+
+def _alter_share_offsets(count: int) -> m.AlterShareGroupOffsetsRequest:
+    partitions = [
+        m.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=0) for index in _wide(count)
+    ]
+    topics = [m.AlterShareGroupOffsetsRequestTopic(topic_name=WIDE, partitions=partitions)]
+    return m.AlterShareGroupOffsetsRequest(group_id="share", topics=topics)
 
 
 def _share_heartbeat(member_epoch: int, topics: list[str] | None) -> m.ShareGroupHeartbeatRequest:

@@ -39,6 +39,7 @@ def assert_shows(page: Path, program: Path) -> None:
     (shown,) = (block.text for block in blocks(page) if block.text.startswith(name))
     source = program.read_text(encoding="utf-8").splitlines()
     for part in shown.removeprefix(name).split("# …\n"):
+        part = part.rstrip("\n") + "\n"
         length = part.count("\n")
         assert part in [
             textwrap.dedent("\n".join(source[at : at + length]) + "\n") for at in range(len(source) - length + 1)

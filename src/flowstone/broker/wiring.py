@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flowstone.broker.clustering.log_starts import LogStarts
 from flowstone.broker.network.unsent_bytes import UnsentTotal
+from flowstone.broker.requests.access import open_access
 from flowstone.broker.requests.broker_metrics import Metrics
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.disk_floor import DiskFloor
@@ -74,6 +75,7 @@ def make_services(
         unsent=UnsentTotal(),
         producers=ProducerAdmission(clock, lambda: logs.logs.values()),
         verification=TransactionVerification(clock),
+        access=open_access(config, metadata, lambda session, permission, name: None),
         intercept=intercept,
     )
 

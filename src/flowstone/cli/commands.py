@@ -23,6 +23,7 @@ GROUPS = {
     "explain": "flowstone.cli.records.explain",
     "sql": "flowstone.cli.query.sql",
     "pipeline": "flowstone.cli.pipeline.commands",
+    "acl": "flowstone.cli.access.acl",
     "cluster": "flowstone.cli.cluster.commands",
     "log": "flowstone.cli.log_files.commands",
     "backup": "flowstone.cli.backup.backup",

@@ -47,6 +47,26 @@ class BrokerConfig(CoordinatorConfig):
         "this machine's name and the hosts of listeners, advertised.listeners and http.listener. Requests for other "
         "hosts are refused, so that web pages cannot reach the broker (DNS rebinding); * allows all.",
     )
+    authorizer_class_name: str = broker_setting(
+        "authorizer.class.name",
+        Kind.STRING,
+        "",
+        "StandardAuthorizer, or Kafka's full name of it: access rules (ACLs) decide what clients may do. Empty: every "
+        "client may do everything.",
+        choices=("", "StandardAuthorizer", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    )
+    super_users: str = broker_setting(
+        "super.users",
+        Kind.STRING,
+        "",
+        "Principals that may do everything, separated by semicolons: User:admin;User:broker-1.",
+    )
+    allow_everyone_if_no_acl_found: bool = broker_setting(
+        "allow.everyone.if.no.acl.found",
+        Kind.BOOLEAN,
+        False,
+        "Whether everybody may use a resource that no access rule names.",
+    )
     num_partitions: int = broker_setting(
         "num.partitions", Kind.INT, 1, "Default number of partitions of a new topic.", low=1, read_only=False
     )

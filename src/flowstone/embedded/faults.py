@@ -13,9 +13,9 @@ from collections.abc import Awaitable
 from types import TracebackType
 from typing import Any, Self
 
-from flowstone.broker.dispatch.error_responses import error_response
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.requests.context import Handler, RequestContext, Services
+from flowstone.broker.requests.error_responses import error_response
 from flowstone.config import nearest
 from flowstone.errors import ErrorCode, ProtocolError
 from flowstone.wire.apis import APIS

@@ -117,7 +117,7 @@ def test_a_partition_that_had_no_space_says_once_that_it_takes_records_again(cap
     for _ in range(3):
         world.append()
     assert not world.partition.local.is_full
-    assert [each.message.rpartition("takes ")[2] for each in caplog.records] == [
+    assert [each.message.rpartition("accepts ")[2] for each in caplog.records] == [
         "no records for now: no space is left",
         "records again",
     ]

@@ -14,8 +14,9 @@ from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple, cast
 
+from flowstone.broker.authorization.guards import guarded
+from flowstone.broker.authorization.table import guard_of
 from flowstone.broker.dispatch.deferred import Answer, Deferred, Outcome
-from flowstone.broker.dispatch.error_responses import error_response
 from flowstone.broker.dispatch.large_requests import LARGE_REQUEST_BYTES, LargeAnswer, UnderWay
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.dispatch.throttle_times import has_throttle_time, with_throttle_time
@@ -25,6 +26,7 @@ from flowstone.broker.requests.broker_metrics import RequestMetrics
 from flowstone.broker.requests.chunks import Chunk
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.encoded_response import EncodedResponse
+from flowstone.broker.requests.error_responses import error_response
 from flowstone.broker.requests.long_responses import encode_in_slices
 from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
@@ -85,7 +87,7 @@ class Dispatcher:
         route = self._routes.get((key, version)) or self._find_route(key, version)
         frame_bytes = len(frame)
         # The same as its constructor, which takes three times as long.
-        context = tuple.__new__(RequestContext, (key, version, correlation_id, session))
+        context = tuple.__new__(RequestContext, (key, version, correlation_id, session, None))
         if frame_bytes > LARGE_REQUEST_BYTES and key != PRODUCE_KEY:
             return self._answer_large(route, context, frame, body)
         request = route.decode(frame, body)
@@ -218,6 +220,9 @@ class Dispatcher:
         metrics = self._services.metrics.request(api.name)
         intercept = self._services.intercept
         handler, large_handler = endpoint.handler, endpoint.large_handler
+        if self._services.access is not None:
+            guard = guard_of(key, endpoint.permissions)
+            handler, large_handler = guarded(guard, handler), guarded(guard, large_handler, is_large=True)
         if intercept is not None:
             handler, large_handler = intercept(api.name, handler), intercept(api.name, large_handler)
         if not endpoint.min_version <= version <= endpoint.max_version:

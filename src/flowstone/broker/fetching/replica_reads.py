@@ -110,8 +110,8 @@ def replica_reader(services: Services, request: FetchRequest) -> ReplicaReader |
     return ReplicaReader(state.replica_id, state.replica_epoch, throttle, services.clock.monotonic, services.log_starts)
 
 
-def refuse_replica(request: FetchRequest) -> FetchResponse:
-    """Return the response to a requester that is not registered here, or registered with another epoch.
+def refuse_replica(request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """Return the response to a requester that is not registered here, or registered with another epoch, or no broker.
 
     The requester may also have read more of the metadata log than this broker.
     """
@@ -121,9 +121,7 @@ def refuse_replica(request: FetchRequest) -> FetchResponse:
         FetchResponseTopic(
             topic=topic.topic,
             topic_id=topic.topic_id,
-            partitions=[
-                failed_partition(wanted.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER) for wanted in topic.partitions
-            ],
+            partitions=[failed_partition(wanted.partition, code) for wanted in topic.partitions],
         )
         for topic in request.topics
     ]

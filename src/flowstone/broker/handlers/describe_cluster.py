@@ -6,9 +6,10 @@ listener of its own, so a request for controllers is refused.
 
 from __future__ import annotations
 
+from flowstone.broker.requests.access import operations_of_cluster
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import live_brokers
-from flowstone.cluster.decisions.acl_operations import ALL_CLUSTER_OPERATIONS, NOT_ASKED
+from flowstone.cluster.decisions.acl_operations import NOT_ASKED
 from flowstone.cluster.decisions.registration import controller_id
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import DescribeClusterRequest, DescribeClusterResponse, DescribeClusterResponseBroker
@@ -36,7 +37,9 @@ def handle(services: Services, context: RequestContext, request: DescribeCluster
             if (endpoint := broker.listeners.get(context.session.listener_name)) is not None
         ],
         cluster_authorized_operations=(
-            ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            operations_of_cluster(services.access, context.session)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
         ),
     )
 

@@ -9,7 +9,7 @@ from flowstone.broker.coordinators.group_answers import outcome_of, settle
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
-from flowstone.cluster.decisions.acl_operations import NOT_ASKED, AclOperation
+from flowstone.cluster.decisions.acl_operations import ALL_GROUP_OPERATIONS, NOT_ASKED
 from flowstone.coordinator.groups.messages import DescribedGroup
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode
@@ -21,16 +21,6 @@ from flowstone.wire.messages import (
     DescribeGroupsResponseMember,
 )
 
-ALL_GROUP_OPERATIONS = sum(
-    1 << operation
-    for operation in (
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    )
-)
 _UNKNOWN_GROUP_SINCE_VERSION = 6
 
 

@@ -9,8 +9,9 @@ from functools import partial
 
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.permissions import TOPIC_DESCRIBE
 from flowstone.broker.topics.topic_descriptions import describe_partitions, error_for_missing
-from flowstone.cluster.decisions.acl_operations import ALL_TOPIC_OPERATIONS
+from flowstone.cluster.decisions.acl_operations import ALL_TOPIC_OPERATIONS, TOPIC_OPERATIONS, ResourceType
 from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.errors import ErrorCode
@@ -43,13 +44,20 @@ async def handle(
     next_cursor = None
     await slices.yield_if_due()
     following = [name for name in asked if name >= first_name]
+    if services.access is not None and not request.topics:
+        access, session = services.access, context.session
+        following = [name async for name in slices.over(following) if access.may(session, TOPIC_DESCRIBE, name)]
     await slices.yield_if_due()
     following.sort()
     async for name in slices.over(following):
         topic = image.topics.get(name)
+        if services.access is not None and not services.access.check(context.session, TOPIC_DESCRIBE, name):
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topics.append(DescribeTopicPartitionsResponseTopic(error_code=denied, name=name))
+            continue
         if topic is None:
             missing = _refused_topic(name, error_for_missing(name))
-            missing.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+            missing.topic_authorized_operations = _operations(services, context, name)
             topics.append(missing)
             continue
         start = first_partition if name == first_name else 0
@@ -57,7 +65,7 @@ async def handle(
             next_cursor = DescribeTopicPartitionsCursor(topic_name=name, partition_index=start)
             break
         stop = min(len(topic.partitions), start + left)
-        topics.append(_found(image, context, topic, range(start, stop)))
+        topics.append(_found(services, context, image, topic, range(start, stop)))
         left -= max(stop - start, 0)
         if stop < len(topic.partitions):
             next_cursor = DescribeTopicPartitionsCursor(topic_name=name, partition_index=stop)
@@ -81,12 +89,18 @@ def _refused_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsRespon
 
 
 def _found(
-    image: ClusterImage, context: RequestContext, topic: TopicImage, indexes: range
+    services: Services, context: RequestContext, image: ClusterImage, topic: TopicImage, indexes: range
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
         partitions=describe_partitions(image, topic, indexes, _PARTITION, context.session.listener_name),
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=_operations(services, context, topic.name),
     )
+
+
+def _operations(services: Services, context: RequestContext, name: str) -> int:
+    if services.access is None:
+        return ALL_TOPIC_OPERATIONS
+    return services.access.operations(context.session, ResourceType.TOPIC, name, TOPIC_OPERATIONS)

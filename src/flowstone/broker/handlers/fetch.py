@@ -24,6 +24,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
+from flowstone.broker.fetching.fetch_access import check_may_read
 from flowstone.broker.fetching.fetch_partitions import FetchPartition
 from flowstone.broker.fetching.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
 from flowstone.broker.fetching.rack_replica import send_to_near_replica
@@ -40,6 +41,7 @@ from flowstone.broker.loop.time_slices import TimeSlices, batched
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.parked import FETCH_WAIT_MS_MAX, ParkedFetch, Watched
 from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, node_endpoints, partition_state
+from flowstone.broker.requests.permissions import CLUSTER_ACTION
 from flowstone.broker.topics.topic_slices import split_topics
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.partition_log import AbortedTransaction
@@ -78,9 +80,11 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     replica = None
     state = request.replica_state
     if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+        if services.access is not None and not services.access.check(context.session, CLUSTER_ACTION):
+            return refuse_replica(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         replica = replica_reader(services, request)
         if replica is None:
-            return refuse_replica(request)
+            return refuse_replica(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         reader = consumer(request.isolation_level) if replica is None else Reader.REPLICA
         session = services.fetch_sessions.open(request, uses_topic_ids, reader)
@@ -143,7 +147,8 @@ class _Fetch:
         """Create a fetch of the session's partitions; `replica` is given if a follower sent the request."""
         self._services, self._request, self._session, self._replica = services, request, session, replica
         self._version = version = context.api_version
-        self._listener_name = context.session.listener_name
+        self._client, self._listener_name = context.session, context.session.listener_name
+        self._access = services.access if replica is None else None
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
         self._rack = ""
@@ -200,6 +205,8 @@ class _Fetch:
         session = self._session
         for wanted in some:
             try:
+                if self._access is not None:
+                    check_may_read(self._services.metadata.image, self._access, self._client, wanted)
                 partition = wanted.partition
                 if partition is None or partition.local.closed_with is not None:
                     partition = session.find(wanted, self._services.partitions)
@@ -315,7 +322,8 @@ class _Fetch:
         self._is_urgent = True
         image = self._services.metadata.image
         topic = image.topics_by_id.get(wanted.topic_id) if self._uses_topic_ids else image.topics.get(wanted.topic)
-        error = as_seen_by_the_cluster(error, topic, wanted.index)
+        if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            error = as_seen_by_the_cluster(error, topic, wanted.index)
         result = failed_partition(wanted.index, error.code)
         if error.code in _LED_BY_ANOTHER and self._version >= FIRST_VERSION_WITH_LEADERS:
             state = partition_state(image, wanted.topic, wanted.topic_id, wanted.index)

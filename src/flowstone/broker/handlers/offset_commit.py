@@ -82,6 +82,7 @@ def _commit(
     is_kept: bool = True,
 ) -> _Response | Promise[_Response]:
     """Commit offsets of these topics of the request; `is_kept` allows a cached response."""
+    is_kept = is_kept and context.complete is None
     commit = _Commit(services.metadata.image, context.api_version, topics, is_kept)
     if not commit.offsets:
         return commit.respond(CommitResponse(()))

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from flowstone.broker.authentication.sasl_login import LoginState, SaslLogin
 from flowstone.broker.dispatch.deferred import Answer, Deferred, Outcome
-from flowstone.broker.dispatch.error_responses import empty_error_response
 from flowstone.broker.loop.loop_time import start
 from flowstone.broker.requests.chunks import Chunk
+from flowstone.broker.requests.error_responses import empty_error_response
 from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ApiError, ErrorCode, ProtocolError
 from flowstone.ports.clock import Clock

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flowstone.broker.fetching.fetch_sessions import FetchSessions
     from flowstone.broker.loop.workers import Workers
     from flowstone.broker.network.unsent_bytes import UnsentTotal
+    from flowstone.broker.requests.access import Access
     from flowstone.broker.requests.batch_preparation import Preparing
     from flowstone.broker.requests.broker_metrics import Metrics
     from flowstone.broker.requests.disk_floor import DiskFloor
@@ -43,6 +44,8 @@ class RequestContext(NamedTuple):
     api_version: int
     correlation_id: int
     session: ClientSession
+    # Adds what authorization has refused, or removes what it hides: a handler that encodes its response calls it first.
+    complete: Callable[[Any], Any] | None = None
 
 
 @dataclass(slots=True)
@@ -72,6 +75,8 @@ class Services:
     unsent: UnsentTotal
     producers: ProducerAdmission
     verification: TransactionVerification
+    # None if no authorizer is configured: everybody may do everything.
+    access: Access | None
     # A test's wire faults, applied once per route, so that they cost requests nothing when there are none.
     intercept: Intercept | None
 

@@ -25,6 +25,8 @@ async def encode_if_long(
     """
     if elements < LONG_RESPONSE_ELEMENTS or services.intercept is not None:
         return response
+    if context.complete is not None:
+        response = context.complete(response)
     return await encode_in_slices(context, services.metrics.request(APIS[context.api_key].name), response, slices)
 
 

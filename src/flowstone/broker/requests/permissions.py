@@ -7,12 +7,15 @@ transaction with WRITE on its transactional id too; a topic is created with CREA
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from flowstone.cluster.decisions.acl_operations import AclOperation, ResourceType
 
 
-class Permission(NamedTuple):
+# Compared by identity: decisions are cached by permission, and the hash of two enumeration members takes longer than
+# the rest of a lookup.
+@dataclass(frozen=True, slots=True, eq=False)
+class Permission:
     resource_type: ResourceType
     operation: AclOperation
 

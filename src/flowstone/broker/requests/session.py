@@ -15,7 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from flowstone.broker.requests.access import Decisions
 
 # The longest time for which a connection is muted: a request that waits longer than clients' request timeout (30 s by
 # default) would only be sent again, over a new connection.
@@ -61,6 +64,8 @@ class ClientSession:
 
     __slots__ = (
         "client_id",
+        "decided_principal",
+        "decisions",
         "host",
         "listener_name",
         "login",
@@ -85,6 +90,9 @@ class ClientSession:
         self.principal = ANONYMOUS
         self.login: Login | None = None  # on listeners with SASL
         self.on_end: Callable[[], None] | None = None
+        # What the authorizer has decided, and about which principal.
+        self.decisions: Decisions | None = None
+        self.decided_principal: Principal | None = None
         self.muted_until_s = 0.0  # in monotonic time; 0 if the session was never muted
 
     def end(self) -> None:

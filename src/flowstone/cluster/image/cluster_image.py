@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from flowstone.authentication.scram import ScramCredential, ScramMechanism
+from flowstone.cluster.image.acl import Acl
 from flowstone.cluster.image.features import FORMER_RELEASE, METADATA_LEVEL_MIN, METADATA_VERSION, OFF, FeatureRange
 from flowstone.cluster.image.layered_map import LayeredMap
 from flowstone.types import TopicPartition
@@ -95,6 +96,8 @@ class ClusterImage:
         default_factory=_nothing, repr=False
     )
     scram_secret: bytes = field(default=b"", repr=False)
+    # The access rules, in the order of their creation.
+    acls: Mapping[Acl, None] = field(default_factory=_nothing)
     # The broker that decides elections, and how many controllers there were, this one included.
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = 0

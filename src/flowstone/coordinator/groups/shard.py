@@ -22,7 +22,7 @@ reason of the last rebalance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from flowstone.config import GroupSettings
@@ -53,6 +53,7 @@ from flowstone.coordinator.groups.records import (
 )
 from flowstone.coordinator.groups.share import administration as share_administration
 from flowstone.coordinator.groups.share import heartbeat as share_heartbeat
+from flowstone.coordinator.groups.share import offsets as share_offsets
 from flowstone.coordinator.groups.share import removal
 from flowstone.coordinator.groups.share import replay as share_replay
 from flowstone.coordinator.groups.share import states as share_states
@@ -230,8 +231,30 @@ class GroupShard:
     def share_heartbeat(self, now_ms: int, token: Any, request: ShareHeartbeatRequest) -> GroupEffects:
         return self._run(share_heartbeat.heartbeat, now_ms, token, request)
 
+    def is_share_group(self, group_id: str) -> bool:
+        return isinstance(self._state.groups.get(group_id), ShareGroup)
+
     def describe_share_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
         return self._run(share_administration.describe, now_ms, token, group_id)
+
+    def describe_share_offsets(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
+        return self._run(share_offsets.describe, now_ms, token, group_id)
+
+    def begin_share_reset(
+        self, now_ms: int, token: Any, group_id: str, topics: Mapping[str, tuple[int, ...]]
+    ) -> GroupEffects:
+        return self._run_with(share_offsets.begin_reset, now_ms, token, group_id, topics)
+
+    def end_share_reset(self, now_ms: int, token: Any, group_id: str, partitions: TopicPartitions) -> GroupEffects:
+        return self._run_with(share_offsets.end_reset, now_ms, token, group_id, partitions)
+
+    def begin_share_deletion(
+        self, now_ms: int, token: Any, group_id: str, topic_ids: frozenset[bytes] | None
+    ) -> GroupEffects:
+        return self._run_with(share_offsets.begin_deletion, now_ms, token, group_id, topic_ids)
+
+    def end_share_deletion(self, now_ms: int, token: Any, group_id: str, topic_ids: frozenset[bytes]) -> GroupEffects:
+        return self._run_with(share_offsets.end_deletion, now_ms, token, group_id, topic_ids)
 
     def share_states_initialized(self, now_ms: int, group_id: str, partitions: TopicPartitions) -> GroupEffects:
         """Note that the share coordinator has created the state of these partitions."""
@@ -281,6 +304,13 @@ class GroupShard:
     def close(self) -> None:
         """Release the memory of all groups: the shard is discarded, or moves to another broker."""
         self._state.account.close()
+
+    def _run_with(
+        self, handle: Callable[[Turn, Any, str, Any], None], now_ms: int, token: Any, group_id: str, argument: Any
+    ) -> GroupEffects:
+        turn = Turn(self._state, now_ms)
+        handle(turn, token, group_id, argument)
+        return turn.effects
 
     def _run(self, handle: Callable[[Turn, Any, Any], None], now_ms: int, token: Any, request: Any) -> GroupEffects:
         turn = Turn(self._state, now_ms)

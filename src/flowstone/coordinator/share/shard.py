@@ -29,8 +29,10 @@ from flowstone.coordinator.share.messages import (
     StateWrite,
 )
 from flowstone.coordinator.share.records import (
+    NO_START_OFFSET,
     STORED_STATES,
     UNCHANGED_START_OFFSET,
+    UNKNOWN_COUNT,
     ShareKey,
     ShareRecord,
     ShareSnapshot,
@@ -65,6 +67,7 @@ class ShareShard:
             request.start_offset,
             now_ms,
             now_ms,
+            delivery_complete_count=UNKNOWN_COUNT if request.start_offset == NO_START_OFFSET else 0,
         )
         return Effects([snapshot], [(token, StateResult())])
 

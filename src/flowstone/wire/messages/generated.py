@@ -2213,6 +2213,263 @@ class TxnOffsetCommitResponse(Message):
         self.topics = topics
 
 
+class DescribeAclsRequest(Message):
+    __slots__ = (
+        "resource_type_filter",
+        "resource_name_filter",
+        "pattern_type_filter",
+        "principal_filter",
+        "host_filter",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        resource_type_filter: int = 0,
+        resource_name_filter: str | None = None,
+        pattern_type_filter: int = 3,
+        principal_filter: str | None = None,
+        host_filter: str | None = None,
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.resource_type_filter = resource_type_filter
+        self.resource_name_filter = resource_name_filter
+        self.pattern_type_filter = pattern_type_filter
+        self.principal_filter = principal_filter
+        self.host_filter = host_filter
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class DescribeAclsResponseAcl(Message):
+    __slots__ = ("principal", "host", "operation", "permission_type")
+
+    def __init__(
+        self,
+        *,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class DescribeAclsResponseResource(Message):
+    __slots__ = ("resource_type", "resource_name", "pattern_type", "acls")
+
+    def __init__(
+        self,
+        *,
+        resource_type: int = 0,
+        resource_name: str = "",
+        pattern_type: int = 3,
+        acls: Sequence[DescribeAclsResponseAcl] = (),
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.pattern_type = pattern_type
+        self.acls = acls
+
+
+class DescribeAclsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "resources")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        resources: Sequence[DescribeAclsResponseResource] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resources = resources
+
+
+class CreateAclsRequestCreation(Message):
+    __slots__ = (
+        "resource_type",
+        "resource_name",
+        "resource_pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        resource_type: int = 0,
+        resource_name: str = "",
+        resource_pattern_type: int = 3,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.resource_pattern_type = resource_pattern_type
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class CreateAclsRequest(Message):
+    __slots__ = ("creations",)
+
+    def __init__(
+        self,
+        *,
+        creations: Sequence[CreateAclsRequestCreation] = (),
+    ) -> None:
+        self.creations = creations
+
+
+class CreateAclsResponseResult(Message):
+    __slots__ = ("error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class CreateAclsResponse(Message):
+    __slots__ = ("throttle_time_ms", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        results: Sequence[CreateAclsResponseResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = results
+
+
+class DeleteAclsRequestFilter(Message):
+    __slots__ = (
+        "resource_type_filter",
+        "resource_name_filter",
+        "pattern_type_filter",
+        "principal_filter",
+        "host_filter",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        resource_type_filter: int = 0,
+        resource_name_filter: str | None = None,
+        pattern_type_filter: int = 3,
+        principal_filter: str | None = None,
+        host_filter: str | None = None,
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.resource_type_filter = resource_type_filter
+        self.resource_name_filter = resource_name_filter
+        self.pattern_type_filter = pattern_type_filter
+        self.principal_filter = principal_filter
+        self.host_filter = host_filter
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class DeleteAclsRequest(Message):
+    __slots__ = ("filters",)
+
+    def __init__(
+        self,
+        *,
+        filters: Sequence[DeleteAclsRequestFilter] = (),
+    ) -> None:
+        self.filters = filters
+
+
+class DeleteAclsResponseMatchingAcl(Message):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "resource_type",
+        "resource_name",
+        "pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        resource_type: int = 0,
+        resource_name: str = "",
+        pattern_type: int = 3,
+        principal: str = "",
+        host: str = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.pattern_type = pattern_type
+        self.principal = principal
+        self.host = host
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class DeleteAclsResponseFilterResult(Message):
+    __slots__ = ("error_code", "error_message", "matching_acls")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        matching_acls: Sequence[DeleteAclsResponseMatchingAcl] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.matching_acls = matching_acls
+
+
+class DeleteAclsResponse(Message):
+    __slots__ = ("throttle_time_ms", "filter_results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        filter_results: Sequence[DeleteAclsResponseFilterResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.filter_results = filter_results
+
+
 class DescribeConfigsRequestResource(Message):
     __slots__ = ("resource_type", "resource_name", "configuration_keys")
 
@@ -3000,6 +3257,185 @@ class OffsetDeleteResponse(Message):
         self.error_code = error_code
         self.throttle_time_ms = throttle_time_ms
         self.topics = topics
+
+
+class DescribeClientQuotasRequestComponent(Message):
+    __slots__ = ("entity_type", "match_type", "match")
+
+    def __init__(
+        self,
+        *,
+        entity_type: str = "",
+        match_type: int = 0,
+        match: str | None = None,
+    ) -> None:
+        self.entity_type = entity_type
+        self.match_type = match_type
+        self.match = match
+
+
+class DescribeClientQuotasRequest(Message):
+    __slots__ = ("components", "strict")
+
+    def __init__(
+        self,
+        *,
+        components: Sequence[DescribeClientQuotasRequestComponent] = (),
+        strict: bool = False,
+    ) -> None:
+        self.components = components
+        self.strict = strict
+
+
+class DescribeClientQuotasResponseEntity(Message):
+    __slots__ = ("entity_type", "entity_name")
+
+    def __init__(
+        self,
+        *,
+        entity_type: str = "",
+        entity_name: str | None = None,
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+
+
+class DescribeClientQuotasResponseValue(Message):
+    __slots__ = ("key", "value")
+
+    def __init__(
+        self,
+        *,
+        key: str = "",
+        value: float = 0.0,
+    ) -> None:
+        self.key = key
+        self.value = value
+
+
+class DescribeClientQuotasResponseEntry(Message):
+    __slots__ = ("entity", "values")
+
+    def __init__(
+        self,
+        *,
+        entity: Sequence[DescribeClientQuotasResponseEntity] = (),
+        values: Sequence[DescribeClientQuotasResponseValue] = (),
+    ) -> None:
+        self.entity = entity
+        self.values = values
+
+
+class DescribeClientQuotasResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "entries")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        entries: Sequence[DescribeClientQuotasResponseEntry] | None = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entries = entries
+
+
+class AlterClientQuotasRequestEntity(Message):
+    __slots__ = ("entity_type", "entity_name")
+
+    def __init__(
+        self,
+        *,
+        entity_type: str = "",
+        entity_name: str | None = None,
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+
+
+class AlterClientQuotasRequestOp(Message):
+    __slots__ = ("key", "value", "remove")
+
+    def __init__(
+        self,
+        *,
+        key: str = "",
+        value: float = 0.0,
+        remove: bool = False,
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.remove = remove
+
+
+class AlterClientQuotasRequestEntry(Message):
+    __slots__ = ("entity", "ops")
+
+    def __init__(
+        self,
+        *,
+        entity: Sequence[AlterClientQuotasRequestEntity] = (),
+        ops: Sequence[AlterClientQuotasRequestOp] = (),
+    ) -> None:
+        self.entity = entity
+        self.ops = ops
+
+
+class AlterClientQuotasRequest(Message):
+    __slots__ = ("entries", "validate_only")
+
+    def __init__(
+        self,
+        *,
+        entries: Sequence[AlterClientQuotasRequestEntry] = (),
+        validate_only: bool = False,
+    ) -> None:
+        self.entries = entries
+        self.validate_only = validate_only
+
+
+class AlterClientQuotasResponseEntity(Message):
+    __slots__ = ("entity_type", "entity_name")
+
+    def __init__(
+        self,
+        *,
+        entity_type: str = "",
+        entity_name: str | None = None,
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+
+
+class AlterClientQuotasResponseEntry(Message):
+    __slots__ = ("error_code", "error_message", "entity")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        entity: Sequence[AlterClientQuotasResponseEntity] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entity = entity
+
+
+class AlterClientQuotasResponse(Message):
+    __slots__ = ("throttle_time_ms", "entries")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        entries: Sequence[AlterClientQuotasResponseEntry] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.entries = entries
 
 
 class DescribeUserScramCredentialsRequestUserName(Message):
@@ -4918,6 +5354,9 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (26, "EndTxn", 0, 5, 3, EndTxnRequest, EndTxnResponse),
     (27, "WriteTxnMarkers", 1, 2, 1, WriteTxnMarkersRequest, WriteTxnMarkersResponse),
     (28, "TxnOffsetCommit", 0, 5, 3, TxnOffsetCommitRequest, TxnOffsetCommitResponse),
+    (29, "DescribeAcls", 1, 3, 2, DescribeAclsRequest, DescribeAclsResponse),
+    (30, "CreateAcls", 1, 3, 2, CreateAclsRequest, CreateAclsResponse),
+    (31, "DeleteAcls", 1, 3, 2, DeleteAclsRequest, DeleteAclsResponse),
     (32, "DescribeConfigs", 1, 4, 4, DescribeConfigsRequest, DescribeConfigsResponse),
     (33, "AlterConfigs", 0, 2, 2, AlterConfigsRequest, AlterConfigsResponse),
     (35, "DescribeLogDirs", 1, 5, 2, DescribeLogDirsRequest, DescribeLogDirsResponse),
@@ -4937,6 +5376,8 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     ),
     (46, "ListPartitionReassignments", 0, 0, 0, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     (47, "OffsetDelete", 0, 0, 1, OffsetDeleteRequest, OffsetDeleteResponse),
+    (48, "DescribeClientQuotas", 0, 1, 1, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+    (49, "AlterClientQuotas", 0, 1, 1, AlterClientQuotasRequest, AlterClientQuotasResponse),
     (
         50,
         "DescribeUserScramCredentials",
@@ -5097,6 +5538,19 @@ __all__ = [
     "TxnOffsetCommitResponsePartition",
     "TxnOffsetCommitResponseTopic",
     "TxnOffsetCommitResponse",
+    "DescribeAclsRequest",
+    "DescribeAclsResponseAcl",
+    "DescribeAclsResponseResource",
+    "DescribeAclsResponse",
+    "CreateAclsRequestCreation",
+    "CreateAclsRequest",
+    "CreateAclsResponseResult",
+    "CreateAclsResponse",
+    "DeleteAclsRequestFilter",
+    "DeleteAclsRequest",
+    "DeleteAclsResponseMatchingAcl",
+    "DeleteAclsResponseFilterResult",
+    "DeleteAclsResponse",
     "DescribeConfigsRequestResource",
     "DescribeConfigsRequest",
     "DescribeConfigsResponseSynonym",
@@ -5151,6 +5605,19 @@ __all__ = [
     "OffsetDeleteResponsePartition",
     "OffsetDeleteResponseTopic",
     "OffsetDeleteResponse",
+    "DescribeClientQuotasRequestComponent",
+    "DescribeClientQuotasRequest",
+    "DescribeClientQuotasResponseEntity",
+    "DescribeClientQuotasResponseValue",
+    "DescribeClientQuotasResponseEntry",
+    "DescribeClientQuotasResponse",
+    "AlterClientQuotasRequestEntity",
+    "AlterClientQuotasRequestOp",
+    "AlterClientQuotasRequestEntry",
+    "AlterClientQuotasRequest",
+    "AlterClientQuotasResponseEntity",
+    "AlterClientQuotasResponseEntry",
+    "AlterClientQuotasResponse",
     "DescribeUserScramCredentialsRequestUserName",
     "DescribeUserScramCredentialsRequest",
     "DescribeUserScramCredentialsResponseCredentialInfo",

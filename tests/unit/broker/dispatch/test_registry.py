@@ -31,6 +31,9 @@ PERMISSIONS = {
     "WriteTxnMarkers": {"CLUSTER CLUSTER_ACTION", "CLUSTER ALTER"},
     "OffsetForLeaderEpoch": {"TOPIC DESCRIBE", "CLUSTER CLUSTER_ACTION"},
     "TxnOffsetCommit": {"GROUP READ", "TRANSACTIONAL_ID WRITE", "TOPIC READ"},
+    "DescribeAcls": {"CLUSTER DESCRIBE"},
+    "CreateAcls": {"CLUSTER ALTER"},
+    "DeleteAcls": {"CLUSTER ALTER"},
     "DescribeConfigs": {"TOPIC DESCRIBE_CONFIGS", "GROUP DESCRIBE_CONFIGS", "CLUSTER DESCRIBE_CONFIGS"},
     "AlterConfigs": {"TOPIC ALTER_CONFIGS", "GROUP ALTER_CONFIGS", "CLUSTER ALTER_CONFIGS"},
     "DescribeLogDirs": {"CLUSTER DESCRIBE"},
@@ -59,6 +62,9 @@ PERMISSIONS = {
     "DescribeTopicPartitions": {"TOPIC DESCRIBE"},
     "ShareGroupHeartbeat": {"GROUP READ", "TOPIC DESCRIBE"},
     "ShareGroupDescribe": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
+    "DescribeShareGroupOffsets": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
+    "AlterShareGroupOffsets": {"GROUP READ", "TOPIC READ"},
+    "DeleteShareGroupOffsets": {"GROUP DELETE", "TOPIC READ"},
 }
 
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from functools import partial
 
 from flowstone.broker.coordinators.group_answers import outcome_of, settle
-from flowstone.broker.handlers.describe_groups import ALL_GROUP_OPERATIONS
 from flowstone.broker.handlers.share.share_feature import check_share_groups
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
-from flowstone.cluster.decisions.acl_operations import NOT_ASKED
+from flowstone.cluster.decisions.acl_operations import ALL_GROUP_OPERATIONS, NOT_ASKED
 from flowstone.coordinator.groups.share.messages import ASSIGNOR_NAME, DescribedShareGroup, DescribedShareMember
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode

@@ -5,6 +5,7 @@ To add a type, declare it in a module of this package (`declaration` says how) a
 
 from __future__ import annotations
 
+from flowstone.cluster.image.records.acls import AclsCreated, AclsDeleted
 from flowstone.cluster.image.records.brokers import BrokerFenced, BrokerRegistered, BrokerUnregistered
 from flowstone.cluster.image.records.cluster import ClusterCreated, ControllerElected
 from flowstone.cluster.image.records.configs import BrokerConfigChanged, GroupConfigChanged
@@ -22,6 +23,8 @@ from flowstone.cluster.image.records.topics import (
 )
 
 __all__ = [
+    "AclsCreated",
+    "AclsDeleted",
     "BrokerConfigChanged",
     "BrokerFenced",
     "BrokerRegistered",

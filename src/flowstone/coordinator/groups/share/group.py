@@ -29,6 +29,7 @@ from flowstone.errors import ErrorCode
 
 EMPTY, STABLE = "Empty", "Stable"
 NO_PARTITIONS: TopicPartitions = {}
+NEW_GROUP_EPOCH = 1  # as in Kafka since 4.3: the first assignment has epoch 2
 # Topic id to the topic's name and partitions.
 TopicStates = dict[bytes, tuple[str, frozenset[int]]]
 
@@ -57,9 +58,9 @@ class ShareMember:
 @dataclass(slots=True, eq=False)
 class ShareGroup:
     group_id: str
-    epoch: int = 0
+    epoch: int = NEW_GROUP_EPOCH
     metadata_hash: int = 0
-    assignment_epoch: int = 0
+    assignment_epoch: int = NEW_GROUP_EPOCH
     assignment_timestamp_ms: int = 0
     members_by_id: dict[str, ShareMember] = field(default_factory=dict)
     topic_counts: Counter[str] = field(default_factory=Counter)  # how many members subscribe to each topic

@@ -6,7 +6,7 @@ Tombstones of what is unknown are ignored: compaction may have removed what came
 from __future__ import annotations
 
 from flowstone.coordinator.groups.config import PARTITION_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
-from flowstone.coordinator.groups.share.group import ShareGroup, ShareMember, TopicStates
+from flowstone.coordinator.groups.share.group import NEW_GROUP_EPOCH, ShareGroup, ShareMember, TopicStates
 from flowstone.coordinator.groups.share_records import (
     ShareGroupRecord,
     ShareGroupStored,
@@ -61,7 +61,7 @@ def _remove(state: ShardState, record: ShareRecordRemoved) -> None:
         case ShareKeyType.GROUP:
             del state.groups[record.group_id]
         case ShareKeyType.TARGET:
-            group.assignment_epoch, group.assignment_timestamp_ms = 0, 0
+            group.assignment_epoch, group.assignment_timestamp_ms = NEW_GROUP_EPOCH, 0
         case ShareKeyType.MEMBER_TARGET if member is not None:
             group.assign(member, target={})
         case ShareKeyType.MEMBER_CURRENT if member is not None:

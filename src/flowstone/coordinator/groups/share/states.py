@@ -2,7 +2,8 @@
 
 A partition is assigned to members only once its state is initialized. The first heartbeat that finds partitions without
 state notes them as initializing and has the broker ask the share coordinator (`InitializeStates`); its success is noted
-by a further record. While it fails, heartbeats try again, `ATTEMPT_INTERVAL_MS` apart.
+by a further record. While it fails, heartbeats try again, `ATTEMPT_INTERVAL_MS` apart. A topic whose state was about to
+be deleted when its broker stopped gets new state too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def initialize_missing(turn: Turn, group: ShareGroup, state_epoch: int, topics: 
     }
     if any(new.values()):
         added = {topic_id: (names[topic_id], indexes) for topic_id, indexes in new.items() if indexes}
-        turn.append(stored_states(group, _united(group.initializing, added), group.initialized))
+        turn.append(begun(group, added))
     turn.effects.tasks.append(InitializeStates(group.group_id, state_epoch, wanted))
     return True
 
@@ -83,6 +84,25 @@ def forget_topics(turn: Turn, group: ShareGroup, topic_ids: frozenset[bytes]) ->
     )
 
 
+def begun(group: ShareGroup, topics: TopicStates) -> ShareStatesStored:
+    """Return the record by which the initialization of these partitions begins."""
+    left = {each: name for each, name in group.deleting.items() if each not in topics}
+    return stored_states(group, _united(group.initializing, topics), group.initialized, left)
+
+
+def deleting(group: ShareGroup, topics: Mapping[bytes, str]) -> ShareStatesStored:
+    """Return the record by which the deletion of these topics' state begins."""
+    initializing = {each: state for each, state in group.initializing.items() if each not in topics}
+    rest = {each: state for each, state in group.initialized.items() if each not in topics}
+    return stored_states(group, initializing, rest, {**group.deleting, **topics})
+
+
+def deleted(group: ShareGroup, topic_ids: frozenset[bytes]) -> ShareStatesStored:
+    """Return the record by which the deletion of these topics' state ends."""
+    left = {each: name for each, name in group.deleting.items() if each not in topic_ids}
+    return stored_states(group, group.initializing, group.initialized, left)
+
+
 def stored_states(
     group: ShareGroup, initializing: TopicStates, initialized: TopicStates, deleting: Mapping[bytes, str] | None = None
 ) -> ShareStatesStored:
@@ -100,7 +120,7 @@ def _missing(turn: Turn, group: ShareGroup, topics: Iterable[str]) -> TopicState
         if topic is None:
             continue
         _, known = group.initialized.get(topic.topic_id, ("", frozenset()))
-        if len(known) < topic.partition_count and topic.topic_id not in group.deleting:
+        if len(known) < topic.partition_count:
             missing[topic.topic_id] = (name, frozenset(range(topic.partition_count)) - known)
     return missing
 

@@ -139,3 +139,98 @@ def test_members_and_their_partitions_survive_a_restart(tmp_path: Path) -> None:
         assert describe(client, "g") == described
         answer = beat(client, "g", before.member_epoch)
         assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, before.member_epoch)
+
+
+# What operators do
+
+
+def alter(client: Client, group_id: str, offsets: dict[int, int], topic: str = TOPIC) -> Any:
+    partitions = [
+        m.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+        for index, offset in offsets.items()
+    ]
+    asked = m.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=partitions)
+    return client.ask(0, m.AlterShareGroupOffsetsRequest(group_id=group_id, topics=[asked]))
+
+
+def offsets(client: Client, group_id: str, partitions: list[int] | None = None) -> dict[int, tuple[int, int]]:
+    """The start offset and the lag by partition."""
+    topics = None
+    if partitions is not None:
+        topics = [m.DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=partitions)]
+    asked = m.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)
+    (group,) = client.ask(1, m.DescribeShareGroupOffsetsRequest(groups=[asked])).groups
+    assert group.error_code == ErrorCode.NONE
+    return {each.partition_index: (each.start_offset, each.lag) for topic in group.topics for each in topic.partitions}
+
+
+def delete_offsets(client: Client, group_id: str, *topics: str) -> Any:
+    asked = [m.DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics]
+    return client.ask(0, m.DeleteShareGroupOffsetsRequest(group_id=group_id, topics=asked))
+
+
+def delete_group(client: Client, group_id: str) -> int:
+    return int(client.ask(2, m.DeleteGroupsRequest(groups_names=[group_id])).results[0].error_code)
+
+
+def test_an_empty_group_is_reset_and_its_state_deleted(client: Client, group_id: str) -> None:
+    join(client, group_id)
+    assert offsets(client, group_id) == {0: (-1, -1), 1: (-1, -1)}
+    beat(client, group_id, -1)
+    (topic,) = alter(client, group_id, {0: 0}).responses
+    assert [each.error_code for each in topic.partitions] == [ErrorCode.NONE]
+    assert offsets(client, group_id) == {0: (0, 0), 1: (-1, -1)}
+    assert offsets(client, group_id, [1]) == {1: (-1, -1)}
+    (deleted,) = delete_offsets(client, group_id, TOPIC).responses
+    assert deleted.error_code == ErrorCode.NONE
+    assert offsets(client, group_id) == {}
+    (deleted,) = delete_offsets(client, group_id, TOPIC).responses
+    assert deleted.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_group_that_was_reset_to_an_offset_keeps_it_when_a_member_joins(client: Client, group_id: str) -> None:
+    alter(client, group_id, {0: 0, 1: 0})
+    join(client, group_id)
+    assert {index: start for index, (start, _) in offsets(client, group_id).items()} == {0: 0, 1: 0}
+
+
+def test_a_group_with_members_is_neither_reset_nor_deleted(client: Client, group_id: str) -> None:
+    join(client, group_id)
+    assert alter(client, group_id, {0: 0}).error_code == ErrorCode.NON_EMPTY_GROUP
+    assert delete_offsets(client, group_id, TOPIC).error_code == ErrorCode.NON_EMPTY_GROUP
+    assert delete_group(client, group_id) == ErrorCode.NON_EMPTY_GROUP
+
+
+def test_a_group_that_does_not_exist_is_made_by_a_reset_and_else_not_found(client: Client, group_id: str) -> None:
+    assert delete_offsets(client, group_id, TOPIC).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert delete_group(client, group_id) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert offsets(client, group_id) == {}
+    assert offsets(client, group_id, [0]) == {0: (-1, -1)}
+    assert alter(client, group_id, {1: 0}).error_code == ErrorCode.NONE
+    assert describe(client, group_id)[0].group_state == "Empty"
+
+
+def test_partitions_that_do_not_exist_and_negative_offsets_are_refused_one_by_one(
+    client: Client, group_id: str
+) -> None:
+    (topic,) = alter(client, group_id, {0: 0, 7: 0, 1: -3}).responses
+    assert [each.error_code for each in topic.partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 42]
+    (topic,) = alter(client, group_id, {0: 0}, "missing").responses
+    assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_an_empty_group_is_deleted_with_its_state_and_begins_anew(client: Client, group_id: str) -> None:
+    alter(client, group_id, {0: 0, 1: 0})
+    assert delete_group(client, group_id) == ErrorCode.NONE
+    assert describe(client, group_id)[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    join(client, group_id)
+    assert offsets(client, group_id) == {0: (-1, -1), 1: (-1, -1)}
+
+
+def test_a_topic_that_is_deleted_is_gone_from_the_group(client: Client, group_id: str) -> None:
+    client.create_topic(f"{TOPIC}-{group_id}", 1)
+    alter(client, group_id, {0: 0}, f"{TOPIC}-{group_id}")
+    client.ask(
+        6, m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequestTopic(name=f"{TOPIC}-{group_id}")], timeout_ms=5000)
+    )
+    assert offsets(client, group_id) == {}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from flowstone.authentication.scram import ScramCredential, ScramMechanism
+from flowstone.cluster.image.acl import Acl
 from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint, PartitionImage
 from flowstone.cluster.image.features import FeatureRange
 from flowstone.cluster.image.records import (
+    AclsCreated,
+    AclsDeleted,
     BrokerConfigChanged,
     BrokerFenced,
     BrokerRegistered,
@@ -36,7 +39,18 @@ LISTENERS = {"PLAINTEXT": Endpoint("h", 9092), "INSIDE": Endpoint("::1", 1)}
 SETTLED = PartitionImage(1, 2, 3, (1, 2), (2, 1))
 MOVING = PartitionImage(-1, 2, 3, (1, 2, 3), (), (3,), (1,))
 
+RULE = Acl(2, "t\u00f6.pic", 3, "User:bob", "*", 4, 3)
+
 STORED: list[tuple[MetadataRecord, str]] = [
+    (
+        AclsCreated((RULE,)),
+        '{"type":"AclsCreated","version":1,"rules":[[2,"t\u00f6.pic",3,"User:bob","*",4,3]]}',
+    ),
+    (
+        AclsDeleted((RULE, RULE._replace(host="10.0.0.1"))),
+        '{"type":"AclsDeleted","version":1,"rules":[[2,"t\u00f6.pic",3,"User:bob","*",4,3],'
+        '[2,"t\u00f6.pic",3,"User:bob","10.0.0.1",4,3]]}',
+    ),
     (ClusterCreated("Zxa-_"), '{"type":"ClusterCreated","version":1,"cluster_id":"Zxa-_"}'),
     (
         BrokerRegistered(BrokerImage(1, "rack-\u00fc", LISTENERS, "life", 7)),

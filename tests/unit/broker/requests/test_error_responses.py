@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker.dispatch.error_responses import ERROR_FIELDS, error_response
 from flowstone.broker.dispatch.registry import ENDPOINTS
+from flowstone.broker.requests.error_responses import ERROR_FIELDS, error_response
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages
 from flowstone.wire.apis import APIS

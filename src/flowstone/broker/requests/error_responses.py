@@ -49,6 +49,14 @@ def empty_error_response(api_name: str, version: int, code: ErrorCode) -> Messag
     return response
 
 
+def refused_entries(
+    api_name: str, version: int, request: Message, code: ErrorCode, message: str
+) -> dict[str, list[Message]]:
+    """Return the response's arrays with an entry with this error for each entry of the request."""
+    schema: ApiSchema = _load_api(api_name)
+    return _Mirror(version, code, message).entries(schema.response, schema.request, request)
+
+
 class _Mirror:
     """Creates the response's entries that refuse the entries of a request."""
 
@@ -87,7 +95,7 @@ class _Mirror:
         answer = _new(struct)
         if source.struct is None:
             # A bare name or number is the key of its entry: the entry's first field of that type.
-            key = next(field for field in struct.fields if field.type == source.type)
+            key = next(each for each in struct.fields if each.type == source.type and each.name != MESSAGE_FIELD)
             setattr(answer, key.name, asked)
         else:
             names = {field.name for field in source.struct.fields}

@@ -1,0 +1,83 @@
+"""Guards of share groups (KIP-932): their members, and the topics that those read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowstone.broker.authorization.entries import Entries
+from flowstone.broker.authorization.guards import Restricting, Restriction
+from flowstone.broker.authorization.special import unchanged
+from flowstone.broker.authorization.whole_requests import Check, access_of, refusal
+from flowstone.broker.loop.time_slices import batched
+from flowstone.broker.requests.access import Access
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.permissions import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
+from flowstone.broker.requests.session import ClientSession
+from flowstone.cluster.decisions.acl_operations import GROUP_OPERATIONS, ResourceType
+from flowstone.errors import ErrorCode
+
+
+class SubscribingMembers:
+    """Heartbeats of members that subscribe to topics: one that the client may not see refuses the whole request."""
+
+    grows = True
+    permissions = frozenset((GROUP_READ, TOPIC_DESCRIBE))
+
+    def allows(self, services: Services, context: RequestContext, request: Any) -> bool:
+        access, session = access_of(services), context.session
+        return access.may(session, GROUP_READ, request.group_id) and all(
+            access.may(session, TOPIC_DESCRIBE, name) for name in request.subscribed_topic_names or ()
+        )
+
+    def restrict(self, services: Services, context: RequestContext, request: Any) -> Restricting:
+        access, session = access_of(services), context.session
+        Check(GROUP_READ, "group_id").require(access, session, request)
+        for names in batched(request.subscribed_topic_names or ()):
+            for name in names:
+                if not access.check(session, TOPIC_DESCRIBE, name):
+                    raise refusal(TOPIC_DESCRIBE)
+            yield
+        return None
+
+
+class DescribedShareGroups(Entries):
+    """Descriptions of share groups: one with a topic that the client may not see is refused, as in Kafka."""
+
+    def __init__(self) -> None:
+        super().__init__("group_ids", GROUP_DESCRIBE, name=None)
+        self.permissions |= {TOPIC_DESCRIBE}
+
+    def allows(self, services: Services, context: RequestContext, request: Any) -> bool:
+        return False  # only the response tells the topics
+
+    def restrict(self, services: Services, context: RequestContext, request: Any) -> Restricting:
+        restriction = yield from super().restrict(services, context, request)
+        access, session = access_of(services), context.session
+        complete = unchanged if restriction is None else restriction.complete
+        tells_operations = request.include_authorized_operations
+
+        def hide(response: Any) -> Any:
+            for group in response.groups:
+                if not _sees_members(access, session, group):
+                    group.error_code, group.members = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+                    group.error_message = (
+                        "The group has described topic(s) that the client is not authorized to describe."
+                    )
+                elif tells_operations:
+                    group.authorized_operations = access.operations(
+                        session, ResourceType.GROUP, group.group_id, GROUP_OPERATIONS
+                    )
+            return complete(response)
+
+        return Restriction(hide, None if restriction is None else restriction.answer)
+
+
+def _sees_members(access: Access, session: ClientSession, group: Any) -> bool:
+    return all(
+        access.may(session, TOPIC_DESCRIBE, name)
+        for member in group.members
+        for name in (
+            *member.subscribed_topic_names,
+            *(each.topic_name for each in member.assignment.topic_partitions),
+        )
+    )

@@ -1,0 +1,1 @@
+"""The commands of access rules and quotas: `flowstone acl` and `flowstone quota`."""
