@@ -8,9 +8,11 @@ Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowstone.wire import messages as m
+from tests.hostile.worst_case import Case
+from tests.hostile.worst_consumer_groups import consumer_group_cases
 
 from .worst_user_requests import user_cases
 
@@ -21,15 +23,6 @@ TOPIC, BROKER = 2, 4
 TIMEOUT_MS = 60_000
 
 
-class Case(NamedTuple):
-    name: str
-    version: int
-    make: Callable[[int], Any]
-    # Elements in the quick search, and in the long one.
-    quick: int = 20_000
-    full: int = 100_000
-
-
 def cases() -> Iterator[Case]:
     """Of every API served but Produce; one that is named twice has more than one way to be expensive."""
     yield from _reading()
@@ -37,6 +30,7 @@ def cases() -> Iterator[Case]:
     yield from _changing()
     yield from _securing()
     yield from _grouping()
+    yield from consumer_group_cases()
     yield from _share_grouping()
     yield from (Case(*each) for each in user_cases())
     yield from _transacting()

@@ -74,6 +74,8 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeTransactions": {TXN},
     "ListTransactions": NONE,
     "DescribeTopicPartitions": {TOPIC},
+    "ConsumerGroupHeartbeat": {GROUP},
+    "ConsumerGroupDescribe": {GROUP},
     "ShareGroupHeartbeat": {GROUP},
     "ShareGroupDescribe": {GROUP},
     "InitializeShareGroupState": {CLUSTER},
