@@ -13,6 +13,7 @@ from typing import Any
 from flowstone.wire import messages as m
 from tests.hostile.worst_case import Case
 from tests.hostile.worst_consumer_groups import consumer_group_cases
+from tests.support.security.worst_user_requests import user_cases
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
 GROUP = "group"
@@ -30,6 +31,7 @@ def cases() -> Iterator[Case]:
     yield from _grouping()
     yield from consumer_group_cases()
     yield from _share_grouping()
+    yield from (Case(*each) for each in user_cases())
     yield from _transacting()
     yield from _sharing()
 

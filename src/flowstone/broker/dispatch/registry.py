@@ -58,6 +58,12 @@ from flowstone.broker.handlers import (
     write_txn_markers,
 )
 from flowstone.broker.handlers.consumer import consumer_group_describe, consumer_group_heartbeat
+from flowstone.broker.handlers.security import (
+    alter_user_scram_credentials,
+    describe_user_scram_credentials,
+    sasl_authenticate,
+    sasl_handshake,
+)
 from flowstone.broker.handlers.share import (
     alter_share_group_offsets,
     delete_share_group_offsets,
@@ -154,6 +160,7 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(14, sync_group.handle, 0, 5, (GROUP_READ,)),
             _serve(15, describe_groups.handle, 0, 6, (GROUP_DESCRIBE,)),
             _serve(16, list_groups.handle, 0, 5, (CLUSTER_DESCRIBE, GROUP_DESCRIBE)),
+            _serve(17, sasl_handshake.handle, 0, 1, NO_PERMISSIONS),
             _serve(18, _handle_api_versions, api_versions.VERSION_MIN, api_versions.VERSION_MAX, NO_PERMISSIONS),
             _serve(19, create_topics.handle, 2, 7, (CLUSTER_CREATE, TOPIC_CREATE, TOPIC_DESCRIBE_CONFIGS)),
             _serve(20, delete_topics.handle, 1, 6, (TOPIC_DESCRIBE, TOPIC_DELETE)),
@@ -171,6 +178,7 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(32, describe_configs.handle, 1, 4, _CONFIG_READS),
             _serve(33, alter_configs.handle, 0, 2, _CONFIG_CHANGES),
             _serve(35, describe_log_dirs.handle, 1, 5, (CLUSTER_DESCRIBE,)),
+            _serve(36, sasl_authenticate.handle, 0, 2, NO_PERMISSIONS),
             _serve(37, create_partitions.handle, 0, 3, (TOPIC_ALTER,)),
             _serve(42, delete_groups.handle, 0, 2, (GROUP_DELETE,)),
             _serve(43, elect_leaders.handle, 0, 2, (CLUSTER_ALTER,)),
@@ -178,6 +186,8 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(45, alter_partition_reassignments.handle, 0, 1, (CLUSTER_ALTER,)),
             _serve(46, list_partition_reassignments.handle, 0, 0, (CLUSTER_DESCRIBE,)),
             _serve(47, offset_delete.handle, 0, 0, (GROUP_DELETE, TOPIC_READ)),
+            _serve(50, describe_user_scram_credentials.handle, 0, 0, (CLUSTER_DESCRIBE,)),
+            _serve(51, alter_user_scram_credentials.handle, 0, 0, (CLUSTER_ALTER,)),
             _serve(57, update_features.handle, 0, 2, (CLUSTER_ALTER,)),
             _serve(60, describe_cluster.handle, 0, 2, NO_PERMISSIONS),
             _serve(61, describe_producers.handle, 0, 0, (TOPIC_READ,)),

@@ -22,6 +22,7 @@ from tests.support.wire_client import Client, Closed, batch_of
 
 TOPIC, GROUP, TXN, CLUSTER = 29, 30, 31 + 22, 31
 NONE: set[int] = set()
+NO_SASL = 34  # on a listener without it
 
 # The error codes in the response to a client without permissions. Those of an empty set answer without what is hidden.
 EXPECTED: dict[str, set[int]] = {
@@ -39,6 +40,10 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeGroups": {GROUP},
     "ListGroups": NONE,
     "ApiVersions": NONE,
+    "SaslHandshake": {NO_SASL},
+    "SaslAuthenticate": {NO_SASL},
+    "DescribeUserScramCredentials": {CLUSTER},
+    "AlterUserScramCredentials": {CLUSTER},
     "CreateTopics": {TOPIC},
     "DeleteTopics": {TOPIC},
     "DeleteRecords": {TOPIC},
