@@ -45,6 +45,11 @@ def sharing_cases() -> Iterator[Case]:
     yield Case("WriteShareGroupState", 1, lambda n: m.WriteShareGroupStateRequest(**writes(n)))
     yield Case("ReadShareGroupStateSummary", 1, lambda n: m.ReadShareGroupStateSummaryRequest(**sums(n)))
     yield Case("DeleteShareGroupState", 0, lambda n: m.DeleteShareGroupStateRequest(**ends(n)))
+    yield from _fetching()
+
+
+def _fetching() -> Iterator[Case]:
+    topic_id, group = bytes(16), {"group_id": "group"}
     member = {"member_id": "m", "share_session_epoch": 0}
     limits = {"max_wait_ms": 0, "min_bytes": 0, "max_records": 500, "batch_size": 500, "forgotten_topics_data": []}
     fetched, acked = m.ShareFetchRequestPartition, m.ShareAcknowledgeRequestPartition
