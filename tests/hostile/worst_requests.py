@@ -13,8 +13,8 @@ from typing import Any
 from flowstone.wire import messages as m
 from tests.hostile.worst_case import Case
 from tests.hostile.worst_consumer_groups import consumer_group_cases
-from tests.hostile.worst_share_requests import sharing_cases
 from tests.support.security.worst_user_requests import user_cases
+from tests.support.sharing.worst_share_requests import sharing_cases
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
 GROUP = "group"

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Timer
 
 from tests.support.running_app import RunningApp
-from tests.support.share_client import RELEASE, Sharer, begin, topic_id_of
+from tests.support.sharing.share_client import RELEASE, Sharer, begin, topic_id_of
 from tests.support.wire_client import Client, batch_of
 
 TOPIC = "t"
