@@ -88,6 +88,7 @@ REASONS = {
     "src/flowstone/broker/metrics": "scraped over HTTP: tests/unit/broker/requests/test_broker_metrics.py",
     "src/flowstone/broker/network": "over sockets: tests/unit/broker/network/test_connection.py, tests/hostile",
     "src/flowstone/broker/requests": BY_REQUESTS,
+    "src/flowstone/broker/sharing": BY_REQUESTS,
     "src/flowstone/broker/topics": BY_REQUESTS,
     "src/flowstone/cli": BY_COMMAND,
     "src/flowstone/cli/access": BY_COMMAND,
