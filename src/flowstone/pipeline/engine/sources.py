@@ -58,7 +58,8 @@ def stand_in(spark: SparkSession, source: Source) -> DataFrame:
     if isinstance(origin, FileSource):
         kind = origin.schema or "value string"
         return nothing.selectExpr(f"CAST(NULL AS struct<{_fields(spark, kind)}>) row").select("row.*")
-    return formats.decode(nothing.selectExpr(f"CAST(NULL AS {RECORD_TYPE}) {RECORD}"), origin.value, spark)
+    record = nothing.selectExpr(f"CAST(NULL AS {RECORD_TYPE}) {RECORD}")
+    return formats.decode(record, origin.value, spark, formats.subject_of(*origin.topics))
 
 
 def _fields(spark: SparkSession, ddl: str) -> str:
