@@ -20,6 +20,7 @@ from flowstone.pipeline.engine.starting import start_positions
 from flowstone.pipeline.engine.supervisor import RESTARTS_DEFAULT, Supervisor, describe
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import PipelineModel, Trigger, TriggerKind
+from flowstone.pipeline.operations.declaring import declaration_of, spec_hash
 from flowstone.pipeline.state import Run, StateStore
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def run(
     """
     master = options.master or model.master or DEFAULT_MASTER
     with StateStore(model.bootstrap, model.name) as store:
-        state_run = store.begin_run(model.directory, master=master)
+        state_run = store.begin_run(model.directory, spec_hash=spec_hash(model), master=master)
         reason = "failed"
         try:
             summary = _Session(model, options, stopping, reporter, store, state_run).run(open_spark)
@@ -110,6 +111,7 @@ class _Session:
         ship(self._model)
         queries = plan_queries(spark, self._model)
         starts = prepare(spark, self._model, queries, self._store)
+        self._store.store_declaration(declaration_of(self._model, queries))
         self._run.check()
         trigger = Trigger(TriggerKind.ONCE) if self._options.once else self._model.trigger
         self._reporter.on_start(queries)
