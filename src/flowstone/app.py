@@ -174,6 +174,7 @@ class App:
         await self._metadata.close()
         self._assignments.stop()
         self._workers.close()
+        self.services.audit.close()
         self._logs.close()
 
     def kill(self) -> None:
@@ -327,6 +328,7 @@ class App:
             make_peers,
         )
         self._share_states = states_for_groups(self._groups, host_services, make_peers())
+        slots = self.config.max_incremental_fetch_session_cache_slots
         return make_services(
             config=self.config,
             topic_defaults=self._topic_defaults,
@@ -335,9 +337,7 @@ class App:
             logs=self._logs,
             partitions=self._partitions,
             waiting=Waiting(self._clock, self.config.max_parked_requests),
-            fetch_sessions=FetchSessions(
-                self._clock, self.config.max_incremental_fetch_session_cache_slots, SystemRandom()
-            ),
+            fetch_sessions=FetchSessions(self._clock, slots, SystemRandom()),
             preparing=Preparing(self._workers, self._clock),
             workers=self._workers,
             groups=self._groups,
@@ -345,6 +345,7 @@ class App:
             share_states=self._share_states,
             cluster=self._cluster,
             intercept=self._intercept,
+            files=self._files,
         )
 
     def _bind(self) -> dict[str, Endpoint]:

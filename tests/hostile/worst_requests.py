@@ -8,24 +8,17 @@ Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowstone.wire import messages as m
+from tests.hostile.worst_case import Case
+from tests.hostile.worst_consumer_groups import consumer_group_cases
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
 GROUP = "group"
 TRANSACTIONAL_ID = "transactional"
 TOPIC, BROKER = 2, 4
 TIMEOUT_MS = 60_000
-
-
-class Case(NamedTuple):
-    name: str
-    version: int
-    make: Callable[[int], Any]
-    # Elements in the quick search, and in the long one.
-    quick: int = 20_000
-    full: int = 100_000
 
 
 def cases() -> Iterator[Case]:
@@ -35,6 +28,7 @@ def cases() -> Iterator[Case]:
     yield from _changing()
     yield from _securing()
     yield from _grouping()
+    yield from consumer_group_cases()
     yield from _share_grouping()
     yield from _transacting()
     yield from _sharing()

@@ -57,6 +57,7 @@ from flowstone.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from flowstone.broker.handlers.consumer import consumer_group_describe, consumer_group_heartbeat
 from flowstone.broker.handlers.share import (
     alter_share_group_offsets,
     delete_share_group_offsets,
@@ -183,6 +184,8 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(64, unregister_broker.handle, 0, 0, (CLUSTER_ALTER,)),
             _serve(65, describe_transactions.handle, 0, 0, (TRANSACTIONAL_ID_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(66, list_transactions.handle, 0, 2, (TRANSACTIONAL_ID_DESCRIBE,)),
+            _serve(68, consumer_group_heartbeat.handle, 0, 1, (GROUP_READ, TOPIC_DESCRIBE)),
+            _serve(69, consumer_group_describe.handle, 0, 1, (GROUP_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(76, share_group_heartbeat.handle, 1, 1, (GROUP_READ, TOPIC_DESCRIBE)),
             _serve(77, share_group_describe.handle, 1, 1, (GROUP_DESCRIBE, TOPIC_DESCRIBE)),
             _serve(90, describe_share_group_offsets.handle, 0, 1, (GROUP_DESCRIBE, TOPIC_DESCRIBE)),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flowstone.broker.loop.workers import Workers
     from flowstone.broker.network.unsent_bytes import UnsentTotal
     from flowstone.broker.requests.access import Access
+    from flowstone.broker.requests.audit import AuditLog
     from flowstone.broker.requests.batch_preparation import Preparing
     from flowstone.broker.requests.broker_metrics import Metrics
     from flowstone.broker.requests.disk_floor import DiskFloor
@@ -75,6 +76,7 @@ class Services:
     unsent: UnsentTotal
     producers: ProducerAdmission
     verification: TransactionVerification
+    audit: AuditLog
     # None if no authorizer is configured: everybody may do everything.
     access: Access | None
     # A test's wire faults, applied once per route, so that they cost requests nothing when there are none.

@@ -15,33 +15,26 @@ A step's parameters name its inputs. The decorator returns the function itself, 
 from __future__ import annotations
 
 import inspect
-import sys
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from flowstone.pipeline.authoring.parts import Table, Topic, caller, choice
 from flowstone.pipeline.errors import PipelineError, Place
 from flowstone.pipeline.model import (
-    Action,
     Case,
     ConsoleSink,
     Delivery,
     Expectation,
     FileSource,
-    Format,
-    FormatKind,
     PipelineModel,
     Row,
     Sink,
     Source,
     Step,
-    TableSink,
-    TableSource,
-    TopicSink,
-    TopicSource,
     Trigger,
-    TriggerKind,
 )
 
 if TYPE_CHECKING:
@@ -50,106 +43,43 @@ if TYPE_CHECKING:
 StepFunction = Callable[..., "DataFrame"]
 F = TypeVar("F", bound=StepFunction)
 
-
-def raw() -> Format:
-    return Format(FormatKind.RAW)
-
-
-def json(schema: str = "") -> Format:
-    return Format(FormatKind.JSON, schema)
+_TABLE_IN_SQL = re.compile(r"\b(?:from|join)\s+`?(\w+)`?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Topic:
-    """A topic as a source or as a sink."""
+class SqlStep:
+    """A step in SQL. Its inputs are the sources and steps after FROM and JOIN, unless they are named."""
 
-    names: tuple[str, ...]
-    value: Format
-    key: str = ""
-    starting: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    name: str
+    sql: str
+    sql_file: str
+    inputs: tuple[str, ...]
+    expectations: tuple[Expectation, ...]
+    declared_at: Place | None
 
-    def source(self) -> TopicSource:
-        if self.key:
-            raise PipelineError("key names a column of a sink; a source has the record's key in the column _record.key")
-        return TopicSource(self.names, self.value, starting=self.starting or "earliest", options=self.options)
+    def step(self, directory: Path, nodes: Iterable[str]) -> Step:
+        """Return the step in a pipeline with these sources and steps. Raises PipelineError without a text."""
+        if bool(self.sql.strip()) == bool(self.sql_file):
+            raise PipelineError(f"step {self.name}: it needs either a text of SQL or a file", self.declared_at)
+        text = self.sql if not self.sql_file else self._read(directory / self.sql_file)
+        found = [each for each in _TABLE_IN_SQL.findall(text) if each in set(nodes) - {self.name}]
+        inputs = self.inputs or tuple(dict.fromkeys(found))
+        if not inputs:
+            raise PipelineError(
+                f"step {self.name}: its SQL reads no source or step of the pipeline; name its inputs", self.declared_at
+            )
+        return Step(self.name, inputs, text, None, self.expectations, self.declared_at)
 
-    def sink(self) -> TopicSink:
-        if self.starting:
-            raise PipelineError("starting is for a topic that is read, not for one that is written")
-        return TopicSink(self.names[0], self.value, self.key, self.options)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table as a source or as a sink."""
-
-    kind: str
-    path: str
-    keys: tuple[str, ...] = ()
-    partition_by: tuple[str, ...] = ()
-    compact_every_s: float = 0.0
-    delete_when: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    def source(self) -> TableSource:
-        if self.keys or self.partition_by or self.compact_every_s or self.delete_when:
-            raise PipelineError(f"{self.path}: a table that is read has a path and options only")
-        return TableSource(self.kind, self.path, self.options)
-
-    def sink(self) -> TableSink:
-        columns = (self.keys, self.partition_by)
-        return TableSink(self.kind, self.path, *columns, self.compact_every_s, self.delete_when, self.options)
-
-
-def topic(*names: str, value: Format | None = None, key: str = "", starting: str = "", **options: str) -> Topic:
-    return Topic(names, value or json(), key, starting, options)
-
-
-def delta(
-    path: str,
-    *,
-    keys: Sequence[str] = (),
-    partition_by: Sequence[str] = (),
-    compact_every_s: float = 0.0,
-    delete_when: str = "",
-    **options: str,
-) -> Table:
-    """Declare a Delta table; `options` are those of its storage and, for a source, `version`."""
-    return Table("delta", path, tuple(keys), tuple(partition_by), compact_every_s, delete_when, options)
-
-
-def iceberg(
-    name: str,
-    *,
-    keys: Sequence[str] = (),
-    partition_by: Sequence[str] = (),
-    compact_every_s: float = 0.0,
-    delete_when: str = "",
-    **options: str,
-) -> Table:
-    """Declare an Iceberg table, `namespace.table`; `options` are those of its catalog."""
-    return Table("iceberg", name, tuple(keys), tuple(partition_by), compact_every_s, delete_when, options)
-
-
-def parquet(path: str, *, partition_by: Sequence[str] = (), **options: str) -> Table:
-    """Declare a directory of Parquet files; a source's `options` are Spark's."""
-    return Table("parquet", path, partition_by=tuple(partition_by), options=options)
-
-
-def console(rows_max: int = 20) -> ConsoleSink:
-    return ConsoleSink(rows_max)
-
-
-def expect(name: str, condition: str, *, otherwise: str = "keep") -> Expectation:
-    return Expectation(name, condition, Action(otherwise), _caller())
-
-
-def interval(seconds: float) -> Trigger:
-    return Trigger(TriggerKind.INTERVAL, seconds)
+    def _read(self, file: Path) -> str:
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PipelineError(f"step {self.name}: {file} cannot be read: {error}", self.declared_at) from error
 
 
 class Pipeline:
+    """A pipeline under construction. `docs/pipeline-reference.md` describes each parameter."""
+
     def __init__(
         self,
         name: str,
@@ -163,16 +93,25 @@ class Pipeline:
         checkpoints: str = "",
     ) -> None:
         self._name, self._bootstrap, self._dead_letters = name, bootstrap, dead_letters
-        self._delivery, self._trigger, self._master = Delivery(delivery), trigger or Trigger(), master
+        self._delivery, self._trigger, self._master = (
+            choice(Delivery, delivery, "delivery"),
+            trigger or Trigger(),
+            master,
+        )
         self._spark, self._checkpoints = dict(spark or {}), checkpoints
         self._sources: list[Source] = []
         self._steps: list[Step] = []
         self._sinks: list[Sink] = []
         self._cases: list[Case] = []
+        self._sql_steps: list[SqlStep] = []
+        self._step_names: dict[Any, str] = {}  # by function
 
     def source(self, name: str, origin: Topic | Table | FileSource) -> None:
+        """Declare a source: a topic, a table for lookups, or files."""
+        if not isinstance(origin, Topic | Table | FileSource):
+            raise PipelineError(f"source {name}: {origin!r} is not topic(...), delta(...), files(...) or the like")
         read = origin if isinstance(origin, FileSource) else origin.source()
-        self._sources.append(Source(name, read, _caller()))
+        self._sources.append(Source(name, read, caller()))
 
     @overload
     def step(self, function: F) -> F: ...
@@ -194,27 +133,47 @@ class Pipeline:
             named = tuple(inputs) or tuple(inspect.signature(declared).parameters)
             step_name = name or declared.__name__
             text = inspect.getsource(declared)
+            self._step_names[declared] = step_name
             self._steps.append(Step(step_name, named, text, declared, tuple(expect), _place_of(declared)))
             return declared
 
         return declare if function is None else declare(function)
 
+    def sql(
+        self,
+        name: str,
+        sql: str = "",
+        *,
+        sql_file: str = "",
+        inputs: Sequence[str] = (),
+        expect: Iterable[Expectation] = (),
+    ) -> str:
+        """Declare a step in SQL, from a text or a file, and return its name. Its inputs are tables in it."""
+        self._sql_steps.append(SqlStep(name, sql, sql_file, tuple(inputs), tuple(expect), caller()))
+        return name
+
     def sink(self, name: str, input: str | StepFunction, target: Topic | Table | ConsoleSink) -> None:
-        node = input if isinstance(input, str) else input.__name__
+        """Declare a sink: a topic, a table or the console, and the source or step that it writes."""
+        if not isinstance(target, Topic | Table | ConsoleSink):
+            raise PipelineError(f"sink {name}: {target!r} is not topic(...), delta(...), console() or the like")
+        node = input if isinstance(input, str) else self._step_names.get(input, getattr(input, "__name__", "?"))
         written = target if isinstance(target, ConsoleSink) else target.sink()
-        self._sinks.append(Sink(name, node, written, _caller()))
+        self._sinks.append(Sink(name, node, written, caller()))
 
     def case(self, name: str, *, given: Mapping[str, Sequence[Row]], expected: Mapping[str, Sequence[Row]]) -> None:
+        """Declare a test: rows of sources, and the rows of nodes, or of `letters`, that come of them."""
         rows_in = {source: tuple(rows) for source, rows in given.items()}
         rows_out = {node: tuple(rows) for node, rows in expected.items()}
-        self._cases.append(Case(name, rows_in, rows_out, _caller()))
+        self._cases.append(Case(name, rows_in, rows_out, caller()))
 
     def model(self, directory: Path) -> PipelineModel:
+        """Return what was declared. Raises PipelineError if a file of SQL cannot be read."""
+        names = {each.name for some in (self._sources, self._steps, self._sql_steps) for each in some}
         return PipelineModel(
             self._name,
             directory,
             tuple(self._sources),
-            tuple(self._steps),
+            (*self._steps, *(each.step(directory, names) for each in self._sql_steps)),
             tuple(self._sinks),
             self._bootstrap,
             self._dead_letters,
@@ -225,14 +184,6 @@ class Pipeline:
             self._checkpoints,
             tuple(self._cases),
         )
-
-
-def _caller() -> Place:
-    """Return the place outside this module from which a declaration was made."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename == __file__:
-        frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def _place_of(function: StepFunction) -> Place:

@@ -19,6 +19,8 @@ from flowstone.pipeline.model import PipelineModel
 
 PYTHON_FILE, YAML_FILE = "pipeline.py", "pipeline.yaml"
 
+_on_path: Path | None = None  # the directory of the last pipeline
+
 
 def load(directory: Path) -> PipelineModel:
     """Return the model of the pipeline in a directory. Raises PipelineError if it is malformed."""
@@ -32,11 +34,26 @@ def load(directory: Path) -> PipelineModel:
         raise PipelineError(
             f"{directory} has neither {PYTHON_FILE} nor {YAML_FILE}; `flowstone pipeline new` writes an example"
         )
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
+    _put_on_path(directory)
     if document.exists():
-        raise PipelineError(f"{YAML_FILE} cannot be read yet")
+        from flowstone.pipeline.authoring.yaml_form import read_yaml
+
+        return validated(read_yaml(document))
     return validated(_declared(script).model(directory))
+
+
+def _put_on_path(directory: Path) -> None:
+    """Have modules of the directory imported anew, and none of the pipeline that was loaded before."""
+    global _on_path
+    if _on_path is not None:
+        sys.path.remove(str(_on_path))
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file and Path(file).parent == _on_path:
+                del sys.modules[name]
+    sys.path.insert(0, str(directory))
+    importlib.invalidate_caches()
+    _on_path = directory
 
 
 def _declared(script: Path) -> Pipeline:

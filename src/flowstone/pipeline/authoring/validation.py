@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from flowstone.pipeline.errors import PipelineError, Place
 from flowstone.pipeline.model import (
@@ -17,6 +18,7 @@ from flowstone.pipeline.model import (
     Case,
     ConsoleSink,
     FileSource,
+    Format,
     FormatKind,
     PipelineModel,
     Sink,
@@ -47,7 +49,7 @@ def validated(model: PipelineModel) -> PipelineModel:
     """Return the model with its steps in order. Raises PipelineError for the first mistake."""
     _check_pipeline(model)
     _check_names(model)
-    model = replace(model, steps=tuple(_in_order(model)))
+    model = replace(_with_whole_paths(model), steps=tuple(_in_order(model)))
     for source in model.sources:
         _check_source(source)
     for step in model.steps:
@@ -57,6 +59,38 @@ def validated(model: PipelineModel) -> PipelineModel:
     for case in model.cases:
         _check_case(case, model)
     return model
+
+
+def _with_whole_paths(model: PipelineModel) -> PipelineModel:
+    """Return the model with the paths of files, which are relative to the pipeline's directory, made absolute."""
+
+    def whole(path: str) -> str:
+        return path if not path or "://" in path else str(model.directory / path)
+
+    def located(part: Any) -> Any:
+        if isinstance(part, FileSource) or (isinstance(part, TableSource | TableSink) and part.kind != "iceberg"):
+            return replace(part, path=whole(part.path))
+        if isinstance(part, TopicSource | TopicSink) and _schema_is_file(part.value):
+            return replace(part, value=replace(part.value, schema=whole(part.value.schema)))
+        return part
+
+    return replace(
+        model,
+        sources=tuple(replace(each, origin=located(each.origin)) for each in model.sources),
+        sinks=tuple(replace(each, target=located(each.target)) for each in model.sinks),
+        checkpoints=whole(model.checkpoints),
+    )
+
+
+def _schema_is_file(format: Format) -> bool:
+    schema = format.schema.strip()
+    if format.kind is FormatKind.PROTOBUF:
+        return bool(schema)
+    return format.kind is FormatKind.AVRO and schema.endswith((".avsc", ".json"))
+
+
+def is_pipeline_name(name: str) -> bool:
+    return len(name) <= NAME_CHARACTERS_MAX and _PIPELINE_NAME.fullmatch(name) is not None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -69,7 +103,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _check_pipeline(model: PipelineModel) -> None:
-    if not _PIPELINE_NAME.fullmatch(model.name) or len(model.name) > NAME_CHARACTERS_MAX:
+    if not is_pipeline_name(model.name):
         raise PipelineError(
             f"name: {model.name!r} is not 1 to {NAME_CHARACTERS_MAX} letters, digits, dots, hyphens or underscores"
         )
@@ -244,7 +278,3 @@ def _check_case(case: Case, model: PipelineModel) -> None:
         raise PipelineError(f"test {case.name}: it expects nothing, so it cannot fail", case.declared_at)
     if sum(each.name == case.name for each in model.cases) > 1:
         raise PipelineError(f"there is more than one test {case.name}", case.declared_at)
-
-
-def needs_schema(kind: FormatKind) -> bool:
-    return kind in (FormatKind.JSON, FormatKind.CSV)

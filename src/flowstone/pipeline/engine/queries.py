@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flowstone.pipeline.engine.sources import Range, is_stream, read_batch, read_stream, split_errors
+from flowstone.pipeline.engine.sources import Range, is_stream, read_batch, read_stream, split_errors, stand_in
 from flowstone.pipeline.engine.steps import apply_step, enforce
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import FormatKind, PipelineModel, Sink, Source, Step, TopicSource
@@ -60,7 +60,7 @@ class _Streams:
 
 def plan_queries(spark: SparkSession, model: PipelineModel) -> tuple[Query, ...]:
     """Return the queries of a pipeline. Raises PipelineError if Spark cannot analyse it, or a sink reads no stream."""
-    streams = _streams(spark, model, {})
+    streams = _streams(spark, model, None)
     queries = []
     for root in dict.fromkeys(streams.roots.values()):
         steps = tuple(each for each in model.steps if streams.roots.get(each.name) == root and each.name != root)
@@ -89,12 +89,12 @@ def plan_queries(spark: SparkSession, model: PipelineModel) -> tuple[Query, ...]
 
 def analysed_frames(spark: SparkSession, model: PipelineModel) -> Mapping[str, DataFrame]:
     """Return streams of all nodes, to look at their columns. Raises PipelineError if Spark cannot analyse a step."""
-    return _streams(spark, model, {}).frames
+    return _streams(spark, model, None).frames
 
 
 def stateful_steps(spark: SparkSession, model: PipelineModel) -> tuple[str, ...]:
     """Return the names of the steps that run in Spark's streaming plan, whose state a checkpoint has."""
-    roots = _streams(spark, model, {}).roots
+    roots = _streams(spark, model, None).roots
     return tuple(each.name for each in model.steps if roots.get(each.name) == each.name)
 
 
@@ -104,14 +104,15 @@ def root_rows(spark: SparkSession, model: PipelineModel, query: Query, ranges: M
     return streams.decoded.get(query.root, streams.frames[query.root])
 
 
-def _streams(spark: SparkSession, model: PipelineModel, ranges: Mapping[str, Range]) -> _Streams:
+def _streams(spark: SparkSession, model: PipelineModel, ranges: Mapping[str, Range] | None) -> _Streams:
+    """Return the streams of all nodes; without ranges stand-ins, which are only good for analysis."""
     streams = _Streams({}, {}, {})
     for source in model.sources:
-        part = ranges.get(source.name, Range())
         if not is_stream(source):
-            streams.frames[source.name] = read_batch(spark, model, source, part)
+            streams.frames[source.name] = read_batch(spark, model, source, Range())
             continue
-        decoded = read_stream(spark, model, source, part)
+        part = (ranges or {}).get(source.name, Range())
+        decoded = stand_in(spark, source) if ranges is None else read_stream(spark, model, source, part)
         streams.decoded[source.name] = decoded
         streams.frames[source.name], _failed = split_errors(decoded)
         streams.roots[source.name] = source.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowstone.pipeline.errors import PipelineError
@@ -29,6 +30,10 @@ DEFAULTS = {
     # Micro-batches are small: most of their time is planning, which adaptive execution repeats for each stage.
     "spark.sql.adaptive.enabled": "false",
 }
+LOGGING = Path(__file__).with_name("log4j2.properties")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Sessions of seconds: compiling their code well costs more than it saves.
+BRIEF_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LOCAL_DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -36,19 +41,21 @@ LOCAL_DEFAULTS = {
 }
 
 
-def settings(model: PipelineModel, master: str = "") -> Mapping[str, str]:
+def settings(model: PipelineModel, master: str = "", *, is_brief: bool = False) -> Mapping[str, str]:
     """Return Spark's settings for a pipeline. Raises PipelineError if the declaration contradicts required ones."""
     for name, needed in REQUIRED.items():
         if model.spark.get(name, needed) != needed:
             raise PipelineError(f"spark: {name} is {model.spark[name]}, and pipelines need {needed}: leave it out")
     local = LOCAL_DEFAULTS if (master or model.master or DEFAULT_MASTER).startswith("local") else {}
-    return {**DEFAULTS, **local, **model.spark, **REQUIRED}
+    java = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {BRIEF_JAVA_OPTIONS if is_brief else ''}"
+    java_options = {JAVA_OPTIONS: f"{java} {model.spark.get(JAVA_OPTIONS, '')}".strip()}
+    return {**DEFAULTS, **local, **model.spark, **java_options, **REQUIRED}
 
 
-def open_session(model: PipelineModel, master: str = "") -> SparkSession:
+def open_session(model: PipelineModel, master: str = "", *, is_brief: bool = False) -> SparkSession:
     """Return a Spark session for the pipeline: the active one if there is one, else a new one.
 
-    `master` overrides the declared one. Under spark-submit both are given by it.
+    `master` overrides the declared one. Under spark-submit both are given by it. `is_brief` is for tests and checks.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -56,10 +63,15 @@ def open_session(model: PipelineModel, master: str = "") -> SparkSession:
     # Spark's workers would be `python3` of the path otherwise.
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
+    # They import the modules beside pipeline.py from here.
+    paths = [str(model.directory), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    if (master or model.master or DEFAULT_MASTER).startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(f"flowstone pipeline {model.name}")
     if "SPARK_ENV_LOADED" not in os.environ:  # set by spark-submit, which has a master of its own
         builder = builder.master(master or model.master or DEFAULT_MASTER)
-    for name, value in settings(model, master).items():
+    for name, value in settings(model, master, is_brief=is_brief).items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
@@ -67,3 +79,16 @@ def open_session(model: PipelineModel, master: str = "") -> SparkSession:
         raise PipelineError(f"Spark could not be started: {error}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def ship(model: PipelineModel) -> None:
+    """Have the functions of pipeline.py and of the modules beside it sent to Spark's workers by value.
+
+    The workers cannot import pipeline.py itself, which has a name of its own.
+    """
+    from pyspark import cloudpickle
+
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).parent == model.directory:
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

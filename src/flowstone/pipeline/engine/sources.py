@@ -15,6 +15,10 @@ from flowstone.pipeline.model import ERROR, RECORD, FileSource, PipelineModel, S
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+RECORD_TYPE = (
+    "struct<topic: string, partition: int, offset: bigint, timestamp: timestamp, key: binary, value: binary, "
+    "headers: array<struct<key: string, value: binary>>>"
+)
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
@@ -44,6 +48,25 @@ def read_stream(spark: SparkSession, model: PipelineModel, source: Source, part:
     if origin.records_per_batch_max is not None:
         options["maxOffsetsPerTrigger"] = str(origin.records_per_batch_max)
     return _decoded(spark, spark.readStream.format("flowstone").options(**options).load(), origin)
+
+
+def stand_in(spark: SparkSession, source: Source) -> DataFrame:
+    """Return a stream with the columns of a source and no rows, for analysis: Spark starts no process for it."""
+    origin = source.origin
+    assert not isinstance(origin, TableSource)
+    nothing = spark.readStream.format("rate").load()
+    if isinstance(origin, FileSource):
+        kind = origin.schema or "value string"
+        return nothing.selectExpr(f"CAST(NULL AS struct<{_fields(spark, kind)}>) row").select("row.*")
+    return formats.decode(nothing.selectExpr(f"CAST(NULL AS {RECORD_TYPE}) {RECORD}"), origin.value, spark)
+
+
+def _fields(spark: SparkSession, ddl: str) -> str:
+    from pyspark.sql.types import StructType
+
+    kind = StructType.fromDDL(ddl)
+    assert isinstance(kind, StructType)
+    return kind.simpleString().removeprefix("struct<").removesuffix(">")
 
 
 def read_batch(spark: SparkSession, model: PipelineModel, source: Source, part: Range) -> DataFrame:

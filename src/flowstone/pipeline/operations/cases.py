@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,11 @@ from confluent_kafka import Producer
 
 from flowstone.embedded import Broker
 from flowstone.pipeline import formats, tables
+from flowstone.pipeline.authoring.validation import LETTERS
 from flowstone.pipeline.engine.evaluation import Evaluation
 from flowstone.pipeline.engine.letters import EXCEPTION_MESSAGE, STAGE
 from flowstone.pipeline.engine.outputs import MicroBatchId, records, write_records
+from flowstone.pipeline.engine.session import ship
 from flowstone.pipeline.engine.sources import Range, read_batch
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import (
@@ -44,7 +46,6 @@ from flowstone.pipeline.operations.rows import Comparison, collect, compare
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LETTERS = "letters"  # under this name a case says which dead letters it expects
 # In rows of topics: the record's key, and its value as text instead of columns, for records that cannot be decoded.
 KEY, VALUE = "_key", "_value"
 PARTITIONS = 2
@@ -61,13 +62,19 @@ class CaseResult:
         return all(each.is_equal for each in self.comparisons.values())
 
 
-def run_cases(spark: SparkSession, model: PipelineModel, names: Sequence[str] = ()) -> Iterator[CaseResult]:
+def run_cases(
+    open_spark: Callable[[], SparkSession], model: PipelineModel, names: Sequence[str] = ()
+) -> Iterator[CaseResult]:
     """Run the cases with these names, or all, and yield their results. Raises PipelineError if a case cannot run."""
+    if not model.cases:
+        raise PipelineError(f"pipeline {model.name} declares no test; add one with `pipeline.case(...)`")
     unknown = set(names) - {each.name for each in model.cases}
     if unknown:
         raise PipelineError(
             f"there is no test {min(unknown)}; there are {', '.join(each.name for each in model.cases)}"
         )
+    spark = open_spark()
+    ship(model)
     for case in model.cases:
         if names and case.name not in names:
             continue
@@ -81,9 +88,6 @@ class _CaseRun:
         self._model = replace(model, bootstrap=broker.bootstrap, checkpoints=str(directory / "checkpoints"))
 
     def run(self) -> CaseResult:
-        for name in self._case.given:
-            if self._model.source(name) is None:
-                raise PipelineError(f"test {self._case.name}: there is no source {name}", self._case.declared_at)
         evaluation = Evaluation(self._model)
         for source in self._model.sources:
             evaluation.add_source(source.name, self._rows(source))
@@ -154,9 +158,8 @@ class _CaseRun:
             return self._written(sink, evaluation.frames[sink.input])
         if name in evaluation.frames:
             return collect(evaluation.frames[name])
-        if name == LETTERS:
-            return [_letter(row) for part in evaluation.letters() for row in part.collect()]
-        raise PipelineError(f"test {self._case.name}: there is no step, sink or source {name}", self._case.declared_at)
+        assert name == LETTERS, name
+        return [_letter(row) for part in evaluation.letters() for row in part.collect()]
 
     def _written(self, sink: Sink, rows: DataFrame) -> list[dict[str, Any]]:
         """Write the rows of a sink and return what can be read there."""

@@ -12,6 +12,7 @@ from flowstone.client import ClientError, Cluster
 from flowstone.pipeline import formats, tables
 from flowstone.pipeline.engine.outputs import records
 from flowstone.pipeline.engine.queries import Query, analysed_frames, plan_queries
+from flowstone.pipeline.engine.session import ship
 from flowstone.pipeline.errors import PipelineError, Place
 from flowstone.pipeline.model import RECORD, PipelineModel, Sink, TableSink, TopicSink, TopicSource
 
@@ -22,11 +23,13 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 def check(model: PipelineModel, open_spark: Callable[[], SparkSession]) -> tuple[list[PipelineError], list[Query]]:
-    """Return what is wrong, and the queries that would run; Spark is started only if all else is right."""
-    problems = [*_formats(model), *_topics(model)]
+    """Return what is wrong, and the queries that would run if nothing is."""
+    problems = list(_topics(model))
+    spark = open_spark()
+    problems += _formats(model)
     if problems:
         return problems, []
-    spark = open_spark()
+    ship(model)
     try:
         queries = list(plan_queries(spark, model))
         frames = analysed_frames(spark, model)
@@ -42,7 +45,7 @@ def _formats(model: PipelineModel) -> Iterator[PipelineError]:
                 formats.check(source.origin.value)
             yield from found.named(f"source {source.name}", source.declared_at)
     for sink in model.sinks:
-        if isinstance(sink.target, TopicSink):
+        if isinstance(sink.target, TopicSink) and (sink.target.value.schema or sink.target.value.registry):
             with _collected() as found:
                 formats.check(sink.target.value)
             yield from found.named(f"sink {sink.name}", sink.declared_at)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from flowstone.pipeline.engine import checkpoints
 from flowstone.pipeline.engine.queries import Query, plan_queries
 from flowstone.pipeline.engine.running import BatchReport, Start
-from flowstone.pipeline.engine.session import DEFAULT_MASTER, open_session
+from flowstone.pipeline.engine.session import DEFAULT_MASTER, open_session, ship
 from flowstone.pipeline.engine.sources import Range
 from flowstone.pipeline.engine.starting import start_positions
 from flowstone.pipeline.engine.supervisor import RESTARTS_DEFAULT, Supervisor, describe
@@ -107,6 +107,7 @@ class _Session:
 
     def run(self, open_spark: Callable[[PipelineModel, str], SparkSession]) -> RunSummary:
         spark = open_spark(self._model, self._options.master)
+        ship(self._model)
         queries = plan_queries(spark, self._model)
         starts = prepare(spark, self._model, queries, self._store)
         self._run.check()

@@ -69,6 +69,8 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeTransactions": {TXN},
     "ListTransactions": NONE,
     "DescribeTopicPartitions": {TOPIC},
+    "ConsumerGroupHeartbeat": {GROUP},
+    "ConsumerGroupDescribe": {GROUP},
     "ShareGroupHeartbeat": {GROUP},
     "ShareGroupDescribe": {GROUP},
     "InitializeShareGroupState": {CLUSTER},

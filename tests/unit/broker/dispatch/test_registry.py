@@ -47,6 +47,8 @@ PERMISSIONS = {
     "UpdateFeatures": {"CLUSTER ALTER"},
     "DescribeCluster": set(),
     "DescribeProducers": {"TOPIC READ"},
+    "ConsumerGroupHeartbeat": {"GROUP READ", "TOPIC DESCRIBE"},
+    "ConsumerGroupDescribe": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
     "UnregisterBroker": {"CLUSTER ALTER"},
     "DescribeTransactions": {"TRANSACTIONAL_ID DESCRIBE", "TOPIC DESCRIBE"},
     "ListTransactions": {"TRANSACTIONAL_ID DESCRIBE"},
