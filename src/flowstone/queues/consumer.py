@@ -36,7 +36,7 @@ DELAYED_MAX = 1_000
 
 LEADERS_REFRESH_S = 60.0
 LEADERS_RETRY_S = 0.2
-UNKNOWN_TOPIC_S_MAX = 5.0
+UNKNOWN_TOPIC_S_MAX = 3.0
 FINISH_TIMEOUT_S = 10.0
 LOG_INTERVAL_S = 10.0
 
@@ -47,7 +47,7 @@ class Consumer:
         self.raise_errors, self.hold_max_s = options.raise_errors, options.hold_max_s
         self.handoff = Handoff()
         self.lost_count = 0
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._run, name=f"queue-{options.topic}", daemon=True)
         self._connections = Connections(options.bootstrap, options.client_id)
         self._membership = Membership(self._connections, options.group, options.topic, self._assign)
@@ -68,6 +68,7 @@ class Consumer:
         return bool(self._assigned)
 
     def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
 
     def is_held(self, task: Task) -> bool:
@@ -124,6 +125,9 @@ class Consumer:
                 for task in [each for each in self._running if each.done()]:
                     self._running.discard(task)
                     task.result()  # an error ends the consumer
+        except BaseException as error:
+            self._release(self.handoff.close(error))
+            raise
         finally:
             await self._finish()
 
