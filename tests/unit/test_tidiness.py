@@ -130,6 +130,8 @@ REASONS = {
     "src/flowstone/pipeline": "types and errors, used by the tests of its packages",
     "src/flowstone/pipeline/state": "through the store: tests/unit/pipeline/state/test_store.py",
     "src/flowstone/pipeline/formats": "expressions of Spark: tests/spark_pipeline/test_formats.py and its neighbours",
+    "src/flowstone/pipeline/formats/protobuf": "tests/spark_pipeline/test_protobuf_format.py",
+    "src/flowstone/pipeline/formats/registry": "others' serializers: tests/unit/pipeline/formats/registry",
     "src/flowstone/pipeline/formats/avro": "one decoder and one encoder: tests/unit/pipeline/formats/avro",
     "src/flowstone/cli/pipeline": BY_PIPELINES,
     "src/flowstone/pipeline/authoring": BY_PIPELINES,
