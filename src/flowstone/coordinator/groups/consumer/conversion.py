@@ -4,8 +4,8 @@ Up: the first member of the new protocol that joins a classic group of consumers
 epoch of the group and of every member, which keeps what it was assigned; nobody has to stop. Members of the classic
 protocol stay in the group as such (`classic_members`).
 
-Down: when the last member of the new protocol is gone, the group becomes a classic one in a generation that is its
-epoch, with the targets as assignments, and rebalances.
+Down: when the last member of the new protocol is gone, the group becomes a classic one in its members' epoch, with the
+targets as assignments, and rebalances.
 
 Each conversion is one batch of records: tombstones of the one kind, then the records of the other.
 `group.consumer.migration.policy` allows both, either or neither.
@@ -47,6 +47,9 @@ from flowstone.coordinator.groups.timers import TimerKind
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 
+# Assignors of the usual clients, whose data in assignments means nothing to anybody: librdkafka's sticky ones return the
+# data of the subscription there. (Kafka refuses to convert those groups too.)
+_STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 _UP, _DOWN = ("bidirectional", "upgrade"), ("bidirectional", "downgrade")
 
 
@@ -101,17 +104,17 @@ def _check_upgrade(turn: Turn, group: Group) -> None:
         reason = "it has more members than group.consumer.max.size"
     else:
         for member in group.members.values():
-            reason = reason or _reason_not_convertible(member)
+            reason = reason or _reason_not_convertible(group, member)
     if reason is not None:
         message = f"Group {group.group_id} is not a consumer group, and {reason}."
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
 
-def _reason_not_convertible(member: Member) -> str | None:
+def _reason_not_convertible(group: Group, member: Member) -> str | None:
     if any(subscribed_topics(metadata) is None for metadata in member.protocols.values()):
         return f"the subscription of member {member.member_id} cannot be read"
     try:
-        if has_user_data(member.assignment):
+        if has_user_data(member.assignment) and group.protocol not in _STANDARD_ASSIGNORS:
             return f"member {member.member_id} uses an assignor with data of its own"
     except ValueError:
         return f"the assignment of member {member.member_id} cannot be read"
@@ -154,14 +157,14 @@ def give_way(turn: Turn, group: ConsumerGroup) -> None:
 def downgrade_if_classic(turn: Turn, group: ConsumerGroup) -> Group | None:
     """Convert the group if all of its members use the classic protocol, and have them join again.
 
-    The generation is the group's epoch, so that members that have settled learn of the rebalance from a heartbeat and
-    keep their partitions until then. Return the classic group, or None if there is nothing to convert.
+    The generation is the newest epoch of these members: those that are in it learn of the rebalance from a heartbeat, and
+    keep their partitions until then. (Kafka takes the group's epoch, which they may not have reached.) Return the classic group, or None if there is nothing to convert.
     """
     is_classic = group.members_by_id and group.classic_count == len(group.members_by_id)
     if not is_classic or turn.shard.config.consumer_migration_policy not in _DOWN:
         return None
     converted = Group(group.group_id, state_timestamp_ms=turn.now_ms)
-    converted.generation = group.epoch
+    converted.generation = max(each.epoch for each in group.members_by_id.values())
     for member in group.members_by_id.values():
         converted.add(_classic_member(turn, group, member), "consumer")
         for kind in (TimerKind.JOIN, TimerKind.SYNC):
