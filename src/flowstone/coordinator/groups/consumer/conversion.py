@@ -47,8 +47,8 @@ from flowstone.coordinator.groups.timers import TimerKind
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 
-# Assignors of the usual clients, whose data in assignments means nothing to anybody: librdkafka's sticky ones return the
-# data of the subscription there. (Kafka refuses to convert those groups too.)
+# Assignors of the usual clients, whose data in assignments nobody reads: librdkafka's sticky ones return the data of the
+# subscription there. (Kafka refuses to convert those groups too.)
 _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 _UP, _DOWN = ("bidirectional", "upgrade"), ("bidirectional", "downgrade")
 
@@ -157,8 +157,9 @@ def give_way(turn: Turn, group: ConsumerGroup) -> None:
 def downgrade_if_classic(turn: Turn, group: ConsumerGroup) -> Group | None:
     """Convert the group if all of its members use the classic protocol, and have them join again.
 
-    The generation is the newest epoch of these members: those that are in it learn of the rebalance from a heartbeat, and
-    keep their partitions until then. (Kafka takes the group's epoch, which they may not have reached.) Return the classic group, or None if there is nothing to convert.
+    The generation is the newest epoch of these members: those that are in it learn of the rebalance from a heartbeat,
+    and keep their partitions until then. (Kafka takes the group's epoch, which they may not have reached.) Return the
+    classic group, or None if there is nothing to convert.
     """
     is_classic = group.members_by_id and group.classic_count == len(group.members_by_id)
     if not is_classic or turn.shard.config.consumer_migration_policy not in _DOWN:
