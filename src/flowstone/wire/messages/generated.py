@@ -1336,6 +1336,30 @@ class ListGroupsResponse(Message):
         self.groups = groups
 
 
+class SaslHandshakeRequest(Message):
+    __slots__ = ("mechanism",)
+
+    def __init__(
+        self,
+        *,
+        mechanism: str = "",
+    ) -> None:
+        self.mechanism = mechanism
+
+
+class SaslHandshakeResponse(Message):
+    __slots__ = ("error_code", "mechanisms")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        mechanisms: Sequence[str] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.mechanisms = mechanisms
+
+
 class ApiVersionsRequest(Message):
     __slots__ = ("client_software_name", "client_software_version")
 
@@ -2718,6 +2742,34 @@ class DescribeLogDirsResponse(Message):
         self.results = results
 
 
+class SaslAuthenticateRequest(Message):
+    __slots__ = ("auth_bytes",)
+
+    def __init__(
+        self,
+        *,
+        auth_bytes: Bytes = b"",
+    ) -> None:
+        self.auth_bytes = auth_bytes
+
+
+class SaslAuthenticateResponse(Message):
+    __slots__ = ("error_code", "error_message", "auth_bytes", "session_lifetime_ms")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = "",
+        auth_bytes: Bytes = b"",
+        session_lifetime_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.auth_bytes = auth_bytes
+        self.session_lifetime_ms = session_lifetime_ms
+
+
 class CreatePartitionsRequestAssignment(Message):
     __slots__ = ("broker_ids",)
 
@@ -3384,6 +3436,148 @@ class AlterClientQuotasResponse(Message):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.entries = entries
+
+
+class DescribeUserScramCredentialsRequestUserName(Message):
+    __slots__ = ("name",)
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+    ) -> None:
+        self.name = name
+
+
+class DescribeUserScramCredentialsRequest(Message):
+    __slots__ = ("users",)
+
+    def __init__(
+        self,
+        *,
+        users: Sequence[DescribeUserScramCredentialsRequestUserName] | None = (),
+    ) -> None:
+        self.users = users
+
+
+class DescribeUserScramCredentialsResponseCredentialInfo(Message):
+    __slots__ = ("mechanism", "iterations")
+
+    def __init__(
+        self,
+        *,
+        mechanism: int = 0,
+        iterations: int = 0,
+    ) -> None:
+        self.mechanism = mechanism
+        self.iterations = iterations
+
+
+class DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult(Message):
+    __slots__ = ("user", "error_code", "error_message", "credential_infos")
+
+    def __init__(
+        self,
+        *,
+        user: str = "",
+        error_code: int = 0,
+        error_message: str | None = "",
+        credential_infos: Sequence[DescribeUserScramCredentialsResponseCredentialInfo] = (),
+    ) -> None:
+        self.user = user
+        self.error_code = error_code
+        self.error_message = error_message
+        self.credential_infos = credential_infos
+
+
+class DescribeUserScramCredentialsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        results: Sequence[DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.results = results
+
+
+class AlterUserScramCredentialsRequestScramCredentialDeletion(Message):
+    __slots__ = ("name", "mechanism")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        mechanism: int = 0,
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+
+
+class AlterUserScramCredentialsRequestScramCredentialUpsertion(Message):
+    __slots__ = ("name", "mechanism", "iterations", "salt", "salted_password")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        mechanism: int = 0,
+        iterations: int = 0,
+        salt: Bytes = b"",
+        salted_password: Bytes = b"",
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+        self.iterations = iterations
+        self.salt = salt
+        self.salted_password = salted_password
+
+
+class AlterUserScramCredentialsRequest(Message):
+    __slots__ = ("deletions", "upsertions")
+
+    def __init__(
+        self,
+        *,
+        deletions: Sequence[AlterUserScramCredentialsRequestScramCredentialDeletion] = (),
+        upsertions: Sequence[AlterUserScramCredentialsRequestScramCredentialUpsertion] = (),
+    ) -> None:
+        self.deletions = deletions
+        self.upsertions = upsertions
+
+
+class AlterUserScramCredentialsResponseAlterUserScramCredentialsResult(Message):
+    __slots__ = ("user", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        user: str = "",
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.user = user
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class AlterUserScramCredentialsResponse(Message):
+    __slots__ = ("throttle_time_ms", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        results: Sequence[AlterUserScramCredentialsResponseAlterUserScramCredentialsResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = results
 
 
 class UpdateFeaturesRequestFeatureUpdate(Message):
@@ -5388,6 +5582,7 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (14, "SyncGroup", 0, 5, 4, SyncGroupRequest, SyncGroupResponse),
     (15, "DescribeGroups", 0, 6, 5, DescribeGroupsRequest, DescribeGroupsResponse),
     (16, "ListGroups", 0, 5, 3, ListGroupsRequest, ListGroupsResponse),
+    (17, "SaslHandshake", 0, 1, 2, SaslHandshakeRequest, SaslHandshakeResponse),
     (18, "ApiVersions", 0, 4, 3, ApiVersionsRequest, ApiVersionsResponse),
     (19, "CreateTopics", 2, 7, 5, CreateTopicsRequest, CreateTopicsResponse),
     (20, "DeleteTopics", 1, 6, 4, DeleteTopicsRequest, DeleteTopicsResponse),
@@ -5405,6 +5600,7 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (32, "DescribeConfigs", 1, 4, 4, DescribeConfigsRequest, DescribeConfigsResponse),
     (33, "AlterConfigs", 0, 2, 2, AlterConfigsRequest, AlterConfigsResponse),
     (35, "DescribeLogDirs", 1, 5, 2, DescribeLogDirsRequest, DescribeLogDirsResponse),
+    (36, "SaslAuthenticate", 0, 2, 2, SaslAuthenticateRequest, SaslAuthenticateResponse),
     (37, "CreatePartitions", 0, 3, 2, CreatePartitionsRequest, CreatePartitionsResponse),
     (42, "DeleteGroups", 0, 2, 2, DeleteGroupsRequest, DeleteGroupsResponse),
     (43, "ElectLeaders", 0, 2, 2, ElectLeadersRequest, ElectLeadersResponse),
@@ -5422,6 +5618,16 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (47, "OffsetDelete", 0, 0, 1, OffsetDeleteRequest, OffsetDeleteResponse),
     (48, "DescribeClientQuotas", 0, 1, 1, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
     (49, "AlterClientQuotas", 0, 1, 1, AlterClientQuotasRequest, AlterClientQuotasResponse),
+    (
+        50,
+        "DescribeUserScramCredentials",
+        0,
+        0,
+        0,
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
+    ),
+    (51, "AlterUserScramCredentials", 0, 0, 0, AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
     (57, "UpdateFeatures", 0, 2, 0, UpdateFeaturesRequest, UpdateFeaturesResponse),
     (60, "DescribeCluster", 0, 2, 0, DescribeClusterRequest, DescribeClusterResponse),
     (61, "DescribeProducers", 0, 0, 0, DescribeProducersRequest, DescribeProducersResponse),
@@ -5518,6 +5724,8 @@ __all__ = [
     "ListGroupsRequest",
     "ListGroupsResponseGroup",
     "ListGroupsResponse",
+    "SaslHandshakeRequest",
+    "SaslHandshakeResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponseApiVersion",
     "ApiVersionsResponseSupportedFeature",
@@ -5602,6 +5810,8 @@ __all__ = [
     "DescribeLogDirsResponseTopic",
     "DescribeLogDirsResponseLogDir",
     "DescribeLogDirsResponse",
+    "SaslAuthenticateRequest",
+    "SaslAuthenticateResponse",
     "CreatePartitionsRequestAssignment",
     "CreatePartitionsRequestTopic",
     "CreatePartitionsRequest",
@@ -5650,6 +5860,16 @@ __all__ = [
     "AlterClientQuotasResponseEntity",
     "AlterClientQuotasResponseEntry",
     "AlterClientQuotasResponse",
+    "DescribeUserScramCredentialsRequestUserName",
+    "DescribeUserScramCredentialsRequest",
+    "DescribeUserScramCredentialsResponseCredentialInfo",
+    "DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult",
+    "DescribeUserScramCredentialsResponse",
+    "AlterUserScramCredentialsRequestScramCredentialDeletion",
+    "AlterUserScramCredentialsRequestScramCredentialUpsertion",
+    "AlterUserScramCredentialsRequest",
+    "AlterUserScramCredentialsResponseAlterUserScramCredentialsResult",
+    "AlterUserScramCredentialsResponse",
     "UpdateFeaturesRequestFeatureUpdate",
     "UpdateFeaturesRequest",
     "UpdateFeaturesResponseResult",
