@@ -47,8 +47,8 @@ from flowstone.coordinator.groups.timers import TimerKind
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 
-# Assignors of the usual clients, whose data in assignments nobody reads: librdkafka's sticky ones return the data of the
-# subscription there. (Kafka refuses to convert those groups too.)
+# Assignors of the usual clients, whose data in assignments nobody reads: librdkafka's sticky ones return the data of
+# the subscription there. (Kafka refuses to convert those groups too.)
 _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 _UP, _DOWN = ("bidirectional", "upgrade"), ("bidirectional", "downgrade")
 
@@ -165,7 +165,7 @@ def downgrade_if_classic(turn: Turn, group: ConsumerGroup) -> Group | None:
     if not is_classic or turn.shard.config.consumer_migration_policy not in _DOWN:
         return None
     converted = Group(group.group_id, state_timestamp_ms=turn.now_ms)
-    converted.generation = max(each.epoch for each in group.members_by_id.values())
+    converted.generation = max(each.epoch for each in group.members_by_id.values()) or group.epoch
     for member in group.members_by_id.values():
         converted.add(_classic_member(turn, group, member), "consumer")
         for kind in (TimerKind.JOIN, TimerKind.SYNC):
