@@ -50,6 +50,12 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
+def flowstone_spark(spark: SparkSession) -> SparkSession:
+    """The session of the plugin's fixtures, since one process may have one."""
+    return spark
+
+
+@pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     with Broker(mode="process", settings={"num.partitions": 2}) as broker:
         yield broker

@@ -6,18 +6,11 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from pyspark.sql import SparkSession
 
 from flowstone.pipeline import PipelineError
 from flowstone.pipeline.operations.example import write_example
 
 PAID = {"order_id": "o-1", "customer_id": "c-1", "country": "DE", "amount_cents": 1250}
-
-
-@pytest.fixture(scope="session")
-def flowstone_spark(spark: SparkSession) -> SparkSession:
-    """The session of these tests, since one process may have one."""
-    return spark
 
 
 def test_rows_are_fed_run_and_read(flowstone_pipeline, tmp_path: Path) -> None:
