@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from flowstone.pipeline import PipelineError, tables
 from flowstone.pipeline.model import TableSink
-from flowstone.pipeline.tables import ORDER, MicroBatch, Written, delta, upserts
+from flowstone.pipeline.tables import ORDER, MicroBatch, Written, delta, iceberg_rewrites, upserts
 
 SCHEMA = f"id bigint, `odd name.x` string, op string, {ORDER} bigint"
 Change = tuple[int, str, str, int]
 
 
-@pytest.fixture(params=["delta"])
+@pytest.fixture(params=["delta", "iceberg"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> TableSink:
     return TableSink(request.param, str(tmp_path / "table"), keys=("id",), delete_when="op = 'd'")
 
@@ -149,4 +149,8 @@ def _plant(patch: pytest.MonkeyPatch, where: str) -> None:
     def crash(*_: Any, **__: Any) -> None:
         raise RuntimeError("crash")
 
-    patch.setattr(upserts, "_check_keys", crash) if where == "before" else patch.setattr(delta, "Written", crash)
+    if where == "before":
+        patch.setattr(upserts, "_check_keys", crash)
+        return
+    patch.setattr(delta, "Written", crash)
+    patch.setattr(iceberg_rewrites, "Written", crash)

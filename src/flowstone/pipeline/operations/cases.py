@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowstone.embedded import Broker
-from flowstone.pipeline import tables
+from flowstone.pipeline import formats, tables
 from flowstone.pipeline.authoring.validation import LETTERS
 from flowstone.pipeline.engine.evaluation import Evaluation
 from flowstone.pipeline.engine.outputs import MicroBatchId, records, write_records
@@ -91,8 +91,10 @@ class _CaseRun:
         if isinstance(source.origin, TopicSource):
             topic = source.origin.topics[0] if source.origin.topics else f"{source.name}-of-a-test"
             self._broker.create_topic(topic, partitions=PARTITIONS)
-            produce(self._spark, self._broker.bootstrap, topic, source.origin.value, given)
-            alone = replace(source, origin=replace(source.origin, topics=(topic,), pattern=""))
+            subject = formats.subject_of(*source.origin.topics)
+            format = formats.for_tests(source.origin.value, subject, str(self._directory))
+            produce(self._spark, self._broker.bootstrap, topic, format, given)
+            alone = replace(source, origin=replace(source.origin, topics=(topic,), pattern="", value=format))
             return read_batch(self._spark, self._model, alone, Range())
         return self._table(source, given)
 

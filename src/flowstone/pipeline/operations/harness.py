@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowstone.embedded import Broker
+from flowstone.pipeline import formats
 from flowstone.pipeline.authoring.loading import load
 from flowstone.pipeline.authoring.validation import nearest
 from flowstone.pipeline.engine.queries import analysed_frames
@@ -43,6 +44,7 @@ class PipelineUnderTest:
         """Load the pipeline and create the topics that it reads. Raises PipelineError if it is malformed."""
         self.broker, self._scratch, self._open_spark = broker, scratch, open_spark
         self._declared = load(directory)
+        scratch.mkdir(parents=True, exist_ok=True)
         self.model: PipelineModel = self._located(self._declared)
         for source in self.model.sources:
             if isinstance(source.origin, TopicSource):
@@ -125,11 +127,15 @@ class PipelineUnderTest:
         """Return the model with the broker, and with files and tables in the directory of the test."""
 
         def source(each: Source) -> Source:
-            if not isinstance(each.origin, FileSource):
+            origin = each.origin
+            if isinstance(origin, TopicSource):
+                value = formats.for_tests(origin.value, formats.subject_of(*origin.topics), str(self._scratch))
+                return replace(each, origin=replace(origin, value=value))
+            if not isinstance(origin, FileSource):
                 return each
             path = self._scratch_path(each.name)
             Path(path).mkdir(parents=True, exist_ok=True)
-            return replace(each, origin=replace(each.origin, path=path))
+            return replace(each, origin=replace(origin, path=path))
 
         def sink(each: Sink) -> Sink:
             if not isinstance(each.target, TableSink) or each.target.kind == "iceberg":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ORDER", "Compacted", "MicroBatch", "Written", "check", "compact", "ends_of", "read", "write"]
 
 # The kinds of tables, with the package that each needs and the extra of Flowstone that installs it.
-PACKAGES = {"delta": ("deltalake", "pipeline"), "parquet": ("pyarrow", "pipeline")}
+PACKAGES = {"delta": ("deltalake", "pipeline"), "iceberg": ("pyiceberg", "iceberg"), "parquet": ("pyarrow", "pipeline")}
 
 
 def write(rows: DataFrame, target: TableSink, batch: MicroBatch | None) -> Written:
@@ -37,6 +37,12 @@ def write(rows: DataFrame, target: TableSink, batch: MicroBatch | None) -> Writt
 
         sink = DeltaSink.of(target)
         return sink.upsert(rows, batch) if target.keys else sink.append(rows.drop(ORDER), batch)
+    if target.kind == "iceberg":
+        from flowstone.pipeline.tables import iceberg_rewrites
+        from flowstone.pipeline.tables.iceberg import IcebergSink
+
+        table = IcebergSink.of(target)
+        return iceberg_rewrites.upsert(table, rows, batch) if target.keys else table.append(rows.drop(ORDER), batch)
     from flowstone.pipeline.tables.parquet import ParquetSink
 
     return ParquetSink.of(target).append(rows.drop(ORDER), batch)
@@ -49,6 +55,10 @@ def read(spark: SparkSession, kind: str, path: str, options: Mapping[str, str]) 
         from flowstone.pipeline.tables import delta
 
         return delta.read(spark, path, options)
+    if kind == "iceberg":
+        from flowstone.pipeline.tables import iceberg
+
+        return iceberg.read(spark, path, options)
     from flowstone.pipeline.tables import parquet
 
     return parquet.read(spark, path, options)
@@ -66,6 +76,10 @@ def check(target: TableSink, schema: StructType) -> None:
         from flowstone.pipeline.tables.delta import DeltaSink
 
         DeltaSink.of(target).check(schema)
+    elif target.kind == "iceberg":
+        from flowstone.pipeline.tables.iceberg import IcebergSink
+
+        IcebergSink.of(target).check(schema)
     else:
         from flowstone.pipeline.tables.parquet import ParquetSink
 
@@ -79,6 +93,10 @@ def ends_of(target: TableSink, app_id: str, partitions: Iterable[str]) -> dict[s
         from flowstone.pipeline.tables.delta import DeltaSink
 
         return DeltaSink.of(target).ends_of(app_id, partitions)
+    if target.kind == "iceberg":
+        from flowstone.pipeline.tables.iceberg import IcebergSink
+
+        return IcebergSink.of(target).ends_of(app_id, partitions)
     from flowstone.pipeline.tables.parquet import ParquetSink
 
     ends = ParquetSink.of(target).ends_of(app_id)
@@ -92,6 +110,10 @@ def compact(target: TableSink) -> Compacted:
         from flowstone.pipeline.tables import delta
 
         return delta.compact(target)
+    if target.kind == "iceberg":
+        from flowstone.pipeline.tables import iceberg_rewrites
+
+        return iceberg_rewrites.compact(target)
     raise PipelineError(
         f"{target.path}: a Parquet directory cannot be compacted, because its readers would see rows twice or not at "
         "all; use a Delta table"

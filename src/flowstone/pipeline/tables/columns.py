@@ -6,7 +6,7 @@ Everything else is an incompatible change, and an error that says what differs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -152,7 +152,7 @@ def holds(table: DataType, rows: DataType) -> bool:
     """Return whether a column of the table's type holds every value of the rows' type."""
     from pyspark.sql.types import DecimalType
 
-    table, rows = _nullable(table), _nullable(rows)
+    table, rows = _replaced(table, {}), _replaced(rows, {})
     if table == rows or table.typeName() in WIDER.get(rows.typeName(), ()):
         return True
     if isinstance(table, DecimalType) and isinstance(rows, DecimalType):
@@ -162,20 +162,25 @@ def holds(table: DataType, rows: DataType) -> bool:
 
 def nullable(schema: StructType) -> StructType:
     """Return the schema with everything nullable and without comments, as tables have it."""
+    return replaced(schema, {})
+
+
+def replaced(schema: StructType, types: Mapping[DataType, DataType]) -> StructType:
+    """Return the schema with other types for some, also inside of others."""
     from pyspark.sql.types import StructType
 
-    kind = _nullable(schema)
+    kind = _replaced(schema, types)
     assert isinstance(kind, StructType)
     return kind
 
 
-def _nullable(kind: DataType) -> DataType:
+def _replaced(kind: DataType, types: Mapping[DataType, DataType]) -> DataType:
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     if isinstance(kind, StructType):
-        return StructType([StructField(each.name, _nullable(each.dataType)) for each in kind.fields])
+        return StructType([StructField(each.name, _replaced(each.dataType, types)) for each in kind.fields])
     if isinstance(kind, ArrayType):
-        return ArrayType(_nullable(kind.elementType))
+        return ArrayType(_replaced(kind.elementType, types))
     if isinstance(kind, MapType):
-        return MapType(_nullable(kind.keyType), _nullable(kind.valueType))
-    return kind
+        return MapType(_replaced(kind.keyType, types), _replaced(kind.valueType, types))
+    return types.get(kind, kind)

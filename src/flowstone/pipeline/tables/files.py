@@ -120,42 +120,55 @@ class _FileWriter:
             yield each.cast(self.schema)
 
     def _write(self, reader: pa.RecordBatchReader) -> list[tuple[str, int, int, str]]:
-        import pyarrow as pa
-        from pyarrow import dataset
+        written = write_dataset(reader, self.directory, self.partition_by, self.suffix)
+        return [(each.path, each.rows, each.size, each.statistics) for each in written]
 
-        system, base = self.directory.open()
-        written: list[tuple[str, int, int, str]] = []
-        moves: list[tuple[str, str]] = []
 
-        def visit(file: Any) -> None:
-            path = file.path.removeprefix(base).lstrip("/")
-            if readable(path) != path:
-                moves.append((path, readable(path)))
-            written.append((readable(path), file.metadata.num_rows, file.size, statistics_of(file.metadata)))
+def write_dataset(
+    reader: pa.RecordBatchReader,
+    directory: Location,
+    partition_by: Sequence[str] = (),
+    suffix: str = "",
+    file_rows_max: int = 0,
+) -> list[DataFile]:
+    """Write record batches to new files below the directory, in this process; `file_rows_max` 0 is without limit."""
+    import pyarrow as pa
+    from pyarrow import dataset
 
-        kind = dataset.ParquetFileFormat()
-        keys = pa.schema([self.schema.field(name) for name in self.partition_by])
-        dataset.write_dataset(
-            reader,
-            base,
-            format=kind,
-            file_options=kind.make_write_options(compression="snappy"),
-            basename_template=f"part-{uuid.uuid4()}-{{i}}.parquet{self.suffix}",
-            partitioning=dataset.partitioning(keys, flavor="hive") if keys else None,
-            filesystem=system,
-            file_visitor=visit,
-            # The names of an attempt are its own; other files of the directory are none of its business.
-            existing_data_behavior="overwrite_or_ignore",
-            min_rows_per_group=ROW_GROUP_ROWS_MIN,
-            max_rows_per_group=ROW_GROUP_ROWS_MAX,
-            max_open_files=OPEN_FILES_MAX,
-            max_partitions=PARTITIONS_MAX,
-            use_threads=False,
-        )
-        for path, name in moves:
-            system.create_dir(f"{base}/{name.rpartition('/')[0]}", recursive=True)
-            system.move(f"{base}/{path}", f"{base}/{name}")
-        return written
+    system, base = directory.open()
+    written: list[DataFile] = []
+    moves: list[tuple[str, str]] = []
+
+    def visit(file: Any) -> None:
+        path = file.path.removeprefix(base).lstrip("/")
+        if readable(path) != path:
+            moves.append((path, readable(path)))
+        written.append(DataFile(readable(path), file.metadata.num_rows, file.size, statistics_of(file.metadata)))
+
+    kind = dataset.ParquetFileFormat()
+    keys = pa.schema([reader.schema.field(name) for name in partition_by])
+    dataset.write_dataset(
+        reader,
+        base,
+        format=kind,
+        file_options=kind.make_write_options(compression="snappy"),
+        basename_template=f"part-{uuid.uuid4()}-{{i}}.parquet{suffix}",
+        partitioning=dataset.partitioning(keys, flavor="hive") if partition_by else None,
+        filesystem=system,
+        file_visitor=visit,
+        # The names of an attempt are its own; other files of the directory are none of its business.
+        existing_data_behavior="overwrite_or_ignore",
+        min_rows_per_group=ROW_GROUP_ROWS_MIN,
+        max_rows_per_group=ROW_GROUP_ROWS_MAX,
+        max_rows_per_file=file_rows_max,
+        max_open_files=OPEN_FILES_MAX,
+        max_partitions=PARTITIONS_MAX,
+        use_threads=False,
+    )
+    for path, name in moves:
+        system.create_dir(f"{base}/{name.rpartition('/')[0]}", recursive=True)
+        system.move(f"{base}/{path}", f"{base}/{name}")
+    return written
 
 
 def readable(path: str) -> str:

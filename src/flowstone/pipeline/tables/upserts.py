@@ -62,6 +62,9 @@ class Changes:
         paths = [f"{base}/{each.path}" for each in self.files]
         return dataset.dataset(paths, format="parquet", filesystem=system).scanner().to_reader()
 
+    def paths(self) -> list[str]:
+        return [f"{self.where.uri}/{each.path}" for each in self.files]
+
 
 def with_deletions(rows: DataFrame, target: TableSink) -> DataFrame:
     """Return the rows with DELETED. Raises PipelineError if `delete_when` is no condition on their columns."""
