@@ -110,7 +110,11 @@ def _python(name: str, function: Any) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    stars = ""
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        stars = "*"
+    elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        stars = "**"
     text = f"{stars}{parameter.name}: {parameter.annotation}"
     if parameter.default is inspect.Parameter.empty:
         return text
