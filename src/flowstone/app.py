@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import platform
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,6 +16,8 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from flowstone import kernel
+from flowstone.broker.authentication.credential_import import import_users
+from flowstone.broker.authentication.listener_security import parse_security
 from flowstone.broker.clustering.assignments import Assignments
 from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.coordinator_host import HostServices
@@ -26,7 +27,7 @@ from flowstone.broker.coordinators.share.state_initializer import states_for_gro
 from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.fetching.fetch_sessions import FetchSessions
-from flowstone.broker.http.listener import HttpListener, parse_address
+from flowstone.broker.http.listener import HttpListener, allowed_hosts, parse_address
 from flowstone.broker.lag.group_survey import GroupSurvey
 from flowstone.broker.lag.late_transactions import LateTransactions
 from flowstone.broker.loop.workers import Workers
@@ -58,7 +59,6 @@ from flowstone.replication.served_partitions import Partitions
 
 if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
-    from flowstone.broker.http.access import HttpAccess
     from flowstone.broker.http.page import Site
     from flowstone.broker.http.pages.page_context import PageContext
 
@@ -93,6 +93,7 @@ class App:
             raise ConfigError(f"log.dirs: name a directory, or several different ones, not {config.log_dirs!r}")
         self.config = within_descriptors(open_files_limit(), config)
         self._listeners, self._advertised = parse_listeners(self.config)
+        self._security = parse_security(values, self.config, [each.name for each in self._listeners])
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()
         self._network: Network = network or SystemNetwork()
@@ -102,7 +103,8 @@ class App:
         self._intercept = intercept
         self._http_chosen = "http.listener" in values
         self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
-        self._http_access = self._allowed_hosts() if self._http_wanted is not None else None
+        hosts = [each.host for each in (*self._listeners, *self._advertised.values())]
+        self._http_access = allowed_hosts(self._http_wanted, hosts, self.config)
         self._http: HttpListener | None = None
         self._http_problem: StartupError | None = None
         self._pages: PageContext | None = None
@@ -139,11 +141,11 @@ class App:
             )
             self._disks = DiskSpace(self.services)
             self._late_transactions = LateTransactions(self.services)
-            self._server = Server(self.services, self._network)
+            self._server = Server(self.services, self._network, self._security)
             await self._register(self._bind())
-            await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
-            await self._transactions.wait_loaded(COORDINATORS_LOAD_WAIT_S)
-            await self._share_states.wait_loaded(COORDINATORS_LOAD_WAIT_S)
+            await import_users(self.config.scram_credentials_file, self._metadata)
+            for each in (self._groups, self._transactions, self._share_states):
+                await each.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
             self.kill()
             raise
@@ -174,6 +176,7 @@ class App:
         await self._metadata.close()
         self._assignments.stop()
         self._workers.close()
+        self.services.audit.close()
         self._logs.close()
 
     def kill(self) -> None:
@@ -204,7 +207,8 @@ class App:
         self._workers.close()
 
     def _close_coordinators(self) -> None:
-        if hasattr(self, "_share_states"):
+        if hasattr(self, "services"):
+            self.services.sharing.close()
             self._share_states.close()
         if hasattr(self, "_transactions"):
             self._transactions.close()
@@ -234,7 +238,7 @@ class App:
         from flowstone.broker.http.pages.page_list import PAGES
 
         self._pages = PageContext(self, self.services, self._server, self.survey, self._disks, self._late_transactions)
-        return Site(PAGES, self._pages)
+        return Site(PAGES, self._pages, self.services.access)
 
     # Starting
 
@@ -327,6 +331,7 @@ class App:
             make_peers,
         )
         self._share_states = states_for_groups(self._groups, host_services, make_peers())
+        slots = self.config.max_incremental_fetch_session_cache_slots
         return make_services(
             config=self.config,
             topic_defaults=self._topic_defaults,
@@ -335,9 +340,7 @@ class App:
             logs=self._logs,
             partitions=self._partitions,
             waiting=Waiting(self._clock, self.config.max_parked_requests),
-            fetch_sessions=FetchSessions(
-                self._clock, self.config.max_incremental_fetch_session_cache_slots, SystemRandom()
-            ),
+            fetch_sessions=FetchSessions(self._clock, slots, SystemRandom()),
             preparing=Preparing(self._workers, self._clock),
             workers=self._workers,
             groups=self._groups,
@@ -345,6 +348,7 @@ class App:
             share_states=self._share_states,
             cluster=self._cluster,
             intercept=self._intercept,
+            files=self._files,
         )
 
     def _bind(self) -> dict[str, Endpoint]:
@@ -355,15 +359,6 @@ class App:
             self.addresses[listener.name] = (listener.host, port)
             told[listener.name] = Endpoint(*advertise(replace(listener, port=port), self._advertised))
         return told
-
-    def _allowed_hosts(self) -> HttpAccess:
-        """Return the hosts that HTTP requests may name. Raises ConfigError if http.allowed.hosts is invalid."""
-        from flowstone.broker.http.access import HttpAccess
-
-        assert self._http_wanted is not None
-        hosts = [listener.host for listener in (*self._listeners, *self._advertised.values())]
-        own = [*hosts, self._http_wanted[0], platform.node()]
-        return HttpAccess(filter(None, own), self.config.http_allowed_hosts)
 
     def _bind_http(self) -> None:
         """Bind the HTTP address and show it in DescribeConfigs."""

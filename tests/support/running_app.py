@@ -64,10 +64,10 @@ class RunningApp(LoopThread):
         default_http: str = "",
         **settings: str,
     ) -> None:
-        """Settings with underscores for dots; the listener's port is any free one."""
+        """Settings with underscores for dots; by default there is one listener, whose port is any free one."""
         super().__init__()
-        values = {name.replace("_", "."): value for name, value in settings.items()}
-        values |= {"log.dirs": data, "listeners": "PLAINTEXT://127.0.0.1:0"}
+        values = {name if "." in name else name.replace("_", "."): value for name, value in settings.items()}
+        values = {"listeners": "PLAINTEXT://127.0.0.1:0", **values, "log.dirs": data}
         self.app = App(values, files=files, clock=clock, intercept=intercept, default_http=default_http)
 
     def __enter__(self) -> Self:
@@ -85,8 +85,8 @@ class RunningApp(LoopThread):
         self.run(self.app.stop())
         super().__exit__(kind, error, trace)
 
-    def client(self) -> Client:
-        return Client(self.app.addresses["PLAINTEXT"])
+    def client(self, listener: str = "PLAINTEXT") -> Client:
+        return Client(self.app.addresses[listener])
 
     def get(self, path: str) -> tuple[int, str]:
         """The status and the body of a page."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from flowstone.broker.clustering.log_starts import LogStarts
 from flowstone.broker.network.unsent_bytes import UnsentTotal
 from flowstone.broker.requests.access import open_access
+from flowstone.broker.requests.audit import AuditLog, open_audit
 from flowstone.broker.requests.broker_metrics import Metrics
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.disk_floor import DiskFloor
 from flowstone.broker.requests.producer_admission import ProducerAdmission
 from flowstone.broker.requests.transaction_verification import TransactionVerification
+from flowstone.broker.sharing.share_partitions import SharePartitions
 from flowstone.broker.topics.encoded_topics import MetadataParts
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from flowstone.config import BrokerConfig, TopicDefaults
     from flowstone.log.manager import LogManager
     from flowstone.ports.clock import Clock
+    from flowstone.ports.files import Files
     from flowstone.replication.served_partitions import Partitions
 
 # Reserved: used neither for open log files nor for connections, so that a flush or checkpoint always gets one.
@@ -51,8 +54,10 @@ def make_services(
     share_states: ShareStates,
     cluster: Clustering | None = None,
     intercept: Intercept | None = None,
+    files: Files | None = None,
 ) -> Services:
     """Return the services of one broker: the given parts, and new ones that need nothing but these."""
+    audit = AuditLog(clock, workers, None) if files is None else open_audit(config, files, clock, workers)
     return Services(
         config=config,
         topic_defaults=topic_defaults,
@@ -67,6 +72,7 @@ def make_services(
         groups=groups,
         transactions=transactions,
         share_states=share_states,
+        sharing=SharePartitions(partitions, share_states, groups.settings, clock, workers),
         cluster=cluster,
         metrics=Metrics(),
         metadata_parts=MetadataParts(),
@@ -75,7 +81,8 @@ def make_services(
         unsent=UnsentTotal(),
         producers=ProducerAdmission(clock, lambda: logs.logs.values()),
         verification=TransactionVerification(clock),
-        access=open_access(config, metadata, lambda session, permission, name: None),
+        audit=audit,
+        access=open_access(config, metadata, audit.denied),
         intercept=intercept,
     )
 

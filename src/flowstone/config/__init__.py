@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from flowstone.config.broker import BrokerConfig
+from flowstone.config.connection_security import split_listener_setting
 from flowstone.config.group import (
     GROUP_SETTINGS,
     GroupSettings,
@@ -65,8 +66,10 @@ __all__ = [
     "broker_value",
     "current_values",
     "effective_group_settings",
+    "is_known_broker_name",
     "known_broker_names",
     "nearest",
+    "parse_attribute_values",
     "parse_broker_config",
     "parse_group_settings",
     "parse_topic_config",
@@ -102,6 +105,16 @@ NEAREST_NAME_CHARACTERS_MAX = 256
 
 def known_broker_names() -> list[str]:
     return sorted({*BROKER_SETTINGS, *TOPIC_DEFAULT_NAMES, *_BROKER_SYNONYMS})
+
+
+def is_known_broker_name(name: str) -> bool:
+    """Return whether a broker has a setting of this name, one of a single listener included."""
+    return (
+        name in BROKER_SETTINGS
+        or name in TOPIC_DEFAULT_NAMES
+        or name in _BROKER_SYNONYMS
+        or split_listener_setting(name) is not None
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -140,6 +153,8 @@ def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, TopicD
     own: dict[str, Any] = {}
     unknown: list[str] = []
     for given, text in values.items():
+        if split_listener_setting(given) is not None:
+            continue  # see `broker.authentication.listener_security`
         name = _BROKER_SYNONYMS.get(given, given)
         if name in BROKER_SETTINGS:
             own[_BROKER_ATTRIBUTES[name]] = BROKER_SETTINGS[name].parse(text)
@@ -151,6 +166,11 @@ def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, TopicD
     config = BrokerConfig(**own)
     check_group_defaults(config)
     return config, TopicDefaults(values)
+
+
+def parse_attribute_values(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parsed values of broker settings by the names of their attributes. Raises ConfigError."""
+    return {_BROKER_ATTRIBUTES[name]: BROKER_SETTINGS[name].parse(text) for name, text in values.items()}
 
 
 def _checked_broker_value(setting: Setting, values: Mapping[str, str]) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from flowstone.config.coordinators import CoordinatorConfig
+from flowstone.config.access import AccessConfig
 from flowstone.config.setting import DAY_MS, HOUR_MS, INT_MAX, KIB, MIB, MINUTE_MS, SECOND_MS, Kind, broker_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(CoordinatorConfig):
+class BrokerConfig(AccessConfig):
     """The settings of a broker, except broker-wide values of topic settings."""
 
     log_dirs: str = broker_setting(
@@ -46,26 +46,6 @@ class BrokerConfig(CoordinatorConfig):
         "Host names, without scheme and port, that HTTP requests may contain in addition to localhost, IP addresses, "
         "this machine's name and the hosts of listeners, advertised.listeners and http.listener. Requests for other "
         "hosts are refused, so that web pages cannot reach the broker (DNS rebinding); * allows all.",
-    )
-    authorizer_class_name: str = broker_setting(
-        "authorizer.class.name",
-        Kind.STRING,
-        "",
-        "StandardAuthorizer, or Kafka's full name of it: access rules (ACLs) decide what clients may do. Empty: every "
-        "client may do everything.",
-        choices=("", "StandardAuthorizer", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
-    )
-    super_users: str = broker_setting(
-        "super.users",
-        Kind.STRING,
-        "",
-        "Principals that may do everything, separated by semicolons: User:admin;User:broker-1.",
-    )
-    allow_everyone_if_no_acl_found: bool = broker_setting(
-        "allow.everyone.if.no.acl.found",
-        Kind.BOOLEAN,
-        False,
-        "Whether everybody may use a resource that no access rule names.",
     )
     num_partitions: int = broker_setting(
         "num.partitions", Kind.INT, 1, "Default number of partitions of a new topic.", low=1, read_only=False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flowstone.config.connection_security import ConnectionSecurityConfig
 from flowstone.config.setting import INT_MAX, LONG_MAX, MIB, SECOND_MS, Kind, broker_setting
 
 # The only one of Kafka's selectors that is not its default.
@@ -11,7 +12,7 @@ RACK_AWARE_REPLICA_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterConfig:
+class ClusterConfig(ConnectionSecurityConfig):
     """The settings of a broker as a member of a cluster."""
 
     node_id: int = broker_setting("node.id", Kind.INT, 1, "This broker's id in the cluster.", low=0)

@@ -29,6 +29,7 @@ class Kind(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9  # never shown; 8 are names of classes, which no setting here has
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Setting:
     # Kafka's broker-wide names for a topic setting, first one wins, each with its factor to this setting's unit.
     broker_names: tuple[tuple[str, int], ...] = ()
     read_only: bool = True
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Return whether values are secrets, which no response, page, log or error shows."""
+        return self.kind is Kind.PASSWORD
 
     @property
     def broker_wide_names(self) -> tuple[tuple[str, int], ...]:
@@ -75,7 +81,7 @@ class Setting:
                 return float(text)
             case Kind.LIST:
                 return tuple(part.strip() for part in text.split(",") if part.strip())
-            case Kind.STRING:
+            case Kind.STRING | Kind.PASSWORD:
                 return text
 
     def _check(self, value: Value) -> None:
@@ -102,13 +108,15 @@ _ARTICLES = {
     Kind.LONG: "a whole number",
     Kind.DOUBLE: "a number",
     Kind.LIST: "a list",
+    Kind.PASSWORD: "text",
 }
 _LOWEST = {Kind.SHORT: -(2**15), Kind.INT: -(2**31), Kind.LONG: -(2**63)}
 _HIGHEST = {Kind.SHORT: 2**15 - 1, Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
 
 
 def broker_setting(name: str, kind: Kind, default: Value, doc: str, **more: Any) -> Any:
-    return field(default=default, metadata={"setting": Setting(name, kind, default, doc, **more)})
+    setting = Setting(name, kind, default, doc, **more)
+    return field(default=default, repr=not setting.is_sensitive, metadata={"setting": setting})
 
 
 def topic_setting(

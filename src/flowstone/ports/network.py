@@ -92,8 +92,10 @@ class Network(Protocol):
         ...
 
 
-class SocketChannel:
-    __slots__ = ("_descriptor", "_loop", "_reading", "_socket", "_writing", "peer", "receive_into")
+class SocketReadiness:
+    """What channels on a socket have in common: readiness callbacks and the end."""
+
+    __slots__ = ("_descriptor", "_loop", "_reading", "_socket", "_writing", "peer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, peer: str) -> None:
         sock.setblocking(False)
@@ -101,17 +103,7 @@ class SocketChannel:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop, self._socket, self.peer = loop, sock, peer
         self._descriptor = sock.fileno()
-        self.receive_into: Callable[[memoryview], int] = sock.recv_into  # as the protocol has it
         self._reading = self._writing = False
-
-    def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
-        flags = socket.MSG_MORE if more and hasattr(socket, "MSG_MORE") else 0
-        if len(buffers) == 1:
-            return self._socket.send(buffers[0], flags)
-        return self._socket.sendmsg(buffers[:IOVECS_MAX], (), flags)
-
-    def send_file(self, file: File, position: int, count: int) -> int:
-        return os.sendfile(self._descriptor, file.fileno(), position, min(count, SEND_FILE_BYTES_MAX))
 
     def on_readable(self, callback: Callable[[], None] | None) -> None:
         if callback is not None:
@@ -141,6 +133,29 @@ class SocketChannel:
             self.on_readable(None)
             self.on_writable(None)
             self._socket.close()
+
+
+class SocketChannel(SocketReadiness):
+    __slots__ = ("receive_into",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, peer: str) -> None:
+        super().__init__(loop, sock, peer)
+        self.receive_into: Callable[[memoryview], int] = sock.recv_into  # as the protocol has it
+
+    def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
+        flags = socket.MSG_MORE if more and hasattr(socket, "MSG_MORE") else 0
+        if len(buffers) == 1:
+            return self._socket.send(buffers[0], flags)
+        return self._socket.sendmsg(buffers[:IOVECS_MAX], (), flags)
+
+    def send_file(self, file: File, position: int, count: int) -> int:
+        return os.sendfile(self._descriptor, file.fileno(), position, min(count, SEND_FILE_BYTES_MAX))
+
+    def release(self) -> tuple[asyncio.AbstractEventLoop, Socket]:
+        """Return the loop and the socket for another channel on it; this one is not used any more."""
+        self.on_readable(None)
+        self.on_writable(None)
+        return self._loop, self._socket
 
 
 class Acceptor:
@@ -279,6 +294,11 @@ class Stream:
                 raise ConnectionError("the broker closed the connection")
             buffer = buffer[received:]
 
+    @property
+    def has_received(self) -> bool:
+        """Return whether bytes were taken from the descriptor that the caller has not received yet."""
+        return False
+
     def close(self) -> None:
         self._socket.close()
 
@@ -310,6 +330,9 @@ def _refuse_self(sock: socket.socket) -> None:
 
 def wait_readable(streams: Sequence[Stream], timeout_s: float) -> list[Stream]:
     """Return the streams that have bytes or have ended, as soon as there is one; none after the timeout."""
+    received = [stream for stream in streams if stream.has_received]
+    if received:
+        return received
     poll = select.poll()
     by_descriptor = {stream.fileno(): stream for stream in streams}
     for descriptor in by_descriptor:

@@ -1,4 +1,4 @@
-"""Guards of share groups (KIP-932): their members, and the topics that those read."""
+"""Guards of share groups (KIP-932) and consumer groups (KIP-848): their members, and the topics that those read."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class SubscribingMembers:
         return None
 
 
-class DescribedShareGroups(Entries):
-    """Descriptions of share groups: one with a topic that the client may not see is refused, as in Kafka."""
+class DescribedMembers(Entries):
+    """Descriptions of groups with their members: one with a topic that its client may not see is refused."""
 
     def __init__(self) -> None:
         super().__init__("group_ids", GROUP_DESCRIBE, name=None)
@@ -78,6 +78,12 @@ def _sees_members(access: Access, session: ClientSession, group: Any) -> bool:
         for member in group.members
         for name in (
             *member.subscribed_topic_names,
-            *(each.topic_name for each in member.assignment.topic_partitions),
+            *(each.topic_name for assignment in _assignments(member) for each in assignment.topic_partitions),
         )
     )
+
+
+def _assignments(member: Any) -> tuple[Any, ...]:
+    """Return the assignment of a member, and of a consumer group's also the one that it shall have."""
+    target = getattr(member, "target_assignment", None)
+    return (member.assignment,) if target is None else (member.assignment, target)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from flowstone.broker.authorization.entries import Entries, ProducedTopics
 from flowstone.broker.authorization.guards import Guard
-from flowstone.broker.authorization.share_groups import DescribedShareGroups, SubscribingMembers
+from flowstone.broker.authorization.share_groups import DescribedMembers, SubscribingMembers
 from flowstone.broker.authorization.special import (
     ALTERED_CONFIGS,
     DESCRIBED_CONFIGS,
@@ -90,8 +90,10 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "DescribeProducers": Entries("topics", TOPIC_READ),
         "DescribeTransactions": DescribedTransactions(),
         "ListTransactions": Completed(TRANSACTIONAL_ID_DESCRIBE, hides_if=always, complete=hide_transactions),
+        "ConsumerGroupHeartbeat": SubscribingMembers(),
+        "ConsumerGroupDescribe": DescribedMembers(),
         "ShareGroupHeartbeat": SubscribingMembers(),
-        "ShareGroupDescribe": DescribedShareGroups(),
+        "ShareGroupDescribe": DescribedMembers(),
         "ShareFetch": Entries("topics", TOPIC_READ, whole=(Check(GROUP_READ, "group_id"),)),
         "ShareAcknowledge": Entries("topics", TOPIC_READ, whole=(Check(GROUP_READ, "group_id"),)),
         "AlterShareGroupOffsets": Entries(

@@ -16,14 +16,16 @@ from flowstone.broker.coordinators.coordinator_host import CoordinatorHost, Host
 from flowstone.broker.coordinators.group_settings import GroupSettingsSource
 from flowstone.broker.coordinators.internal_topics import offsets_topic
 from flowstone.broker.coordinators.refusal_log import RefusalLog
+from flowstone.broker.coordinators.regex_resolution import RegexResolution
 from flowstone.broker.loop.workers import Workers
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
-from flowstone.cluster.image.records import MetadataRecord, TopicRecord
+from flowstone.cluster.image.records import MetadataRecord, PartitionsAdded, TopicCreated, TopicDeleted, TopicRecord
 from flowstone.cluster.metadata import Metadata
 from flowstone.config import MINUTE_MS, BrokerConfig
 from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.groups import record_format as group_records
 from flowstone.coordinator.groups.config import GroupConfig
+from flowstone.coordinator.groups.consumer.regexes import ResolveRegexes
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.coordinator.groups.share.messages import InitializeStates
 from flowstone.coordinator.groups.topics import GroupTopic
@@ -70,7 +72,9 @@ class GroupCoordinator:
         self._closed = False
         # Begins a task of a share group; set once the share coordinator exists.
         self.initialize_states: Callable[[HostedShard[GroupShard], InitializeStates], None] | None = None
-        group_config, topics = _group_config(config), _Topics(metadata)
+        self._regexes = RegexResolution(metadata, clock)
+        group_config = _group_config(config)
+        topics = self._topics = _Topics(metadata)
         self._host = CoordinatorHost(
             offsets_topic(config),
             group_records,
@@ -83,6 +87,7 @@ class GroupCoordinator:
     def close(self) -> None:
         """Refuse all waiting and further requests, because the broker stops."""
         self._closed = True
+        self._regexes.close()
         self._host.close()
 
     async def wait_loaded(self, timeout_s: float) -> None:
@@ -153,8 +158,15 @@ class GroupCoordinator:
         """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
 
-    def _perform(self, shard: HostedShard[GroupShard], task: InitializeStates) -> None:
-        if self.initialize_states is None:
+    def _perform(self, shard: HostedShard[GroupShard], task: InitializeStates | ResolveRegexes) -> None:
+        if isinstance(task, ResolveRegexes):
+            self._regexes.begin(
+                task,
+                lambda group_id, found: shard.execute(
+                    lambda machine, now_ms: machine.regexes_resolved(now_ms, group_id, found)
+                ),
+            )
+        elif self.initialize_states is None:
             shard.execute(lambda machine, now_ms: machine.share_states_failed(now_ms, task.group_id))
         else:
             self.initialize_states(shard, task)
@@ -163,6 +175,8 @@ class GroupCoordinator:
         """Remove the offsets and the share state of topics that were deleted."""
         if self._closed:
             return
+        if any(isinstance(record, TopicCreated | TopicDeleted | PartitionsAdded) for record in records):
+            self._topics.version += 1
         changed = dict.fromkeys(record.topic_id for record in records if isinstance(record, TopicRecord))
         deleted = [
             before.topics_by_id[topic_id]
@@ -184,10 +198,8 @@ class _Topics:
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-
-    @property
-    def version(self) -> int:
-        return self._metadata.image.version
+        # Grows with every topic that is created, deleted or gets partitions.
+        self.version = 0
 
     def partition_count(self, name: str) -> int:
         topic = self._metadata.image.topics.get(name)
@@ -224,6 +236,10 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
         session_timeout_max_ms=config.group_max_session_timeout_ms,
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         group_max_size=config.group_max_size,
+        consumer_group_max_size=config.group_consumer_max_size,
+        consumer_assignors=config.group_consumer_assignors,
+        consumer_migration_policy=config.group_consumer_migration_policy,
+        consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         share_group_max_size=config.group_share_max_size,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,

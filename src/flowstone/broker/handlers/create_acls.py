@@ -5,8 +5,9 @@ A rule counts on this broker once the response is sent, and on the others as soo
 
 from __future__ import annotations
 
-from flowstone.broker.handlers.describe_acls import check_enabled
+from flowstone.broker.handlers.describe_acls import audit_fields, check_enabled
 from flowstone.broker.loop.time_slices import TimeSlices
+from flowstone.broker.requests.audit import client_fields
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.topics.metadata_changes import change_in_parts
 from flowstone.cluster.decisions.acl_changes import create_acls
@@ -30,6 +31,10 @@ async def handle(services: Services, context: RequestContext, request: CreateAcl
         async for each in slices.over(request.creations)
     ]
     results = await change_in_parts(services, rules, create_acls)
+    client = client_fields(context.session)
+    async for rule, result in slices.over(zip(rules, results, strict=True)):
+        if not result.error:
+            services.audit("acl.created", **client, **audit_fields(rule))
     return CreateAclsResponse(
         results=[
             CreateAclsResponseResult(error_code=each.error, error_message=each.message)

@@ -5,8 +5,9 @@ Rules that several filters match are listed with the first of them.
 
 from __future__ import annotations
 
-from flowstone.broker.handlers.describe_acls import check_enabled
+from flowstone.broker.handlers.describe_acls import audit_fields, check_enabled
 from flowstone.broker.loop.time_slices import TimeSlices
+from flowstone.broker.requests.audit import client_fields
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.topics.metadata_changes import change_in_parts
 from flowstone.cluster.decisions.acl_changes import AclFilter, delete_acls
@@ -41,6 +42,10 @@ async def handle(services: Services, context: RequestContext, request: DeleteAcl
     ]
     results = await change_in_parts(services, filters, delete_acls, weigh=lambda _: 50)
     slices = TimeSlices(services.clock.monotonic)
+    client = client_fields(context.session)
+    for result in results:
+        async for rule in slices.over(result.deleted):
+            services.audit("acl.deleted", **client, **audit_fields(rule))
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsResponseFilterResult(

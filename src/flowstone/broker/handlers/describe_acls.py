@@ -9,6 +9,8 @@ from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.cluster.decisions.acl_changes import AclFilter, check_filter
+from flowstone.cluster.decisions.acl_operations import AclOperation, ResourceType
+from flowstone.cluster.image.acl import ALL_OPERATIONS, ALLOW, LITERAL, Acl
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
@@ -23,6 +25,20 @@ def check_enabled(services: Services) -> None:
     """Raise ApiError if no authorizer is configured."""
     if services.access is None:
         raise ApiError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
+
+
+def audit_fields(rule: Acl) -> dict[str, str]:
+    """Return what an audit line says about an access rule."""
+    every = rule.operation == ALL_OPERATIONS
+    return {
+        "rule_principal": rule.principal,
+        "rule_host": rule.host,
+        "permission": "ALLOW" if rule.permission == ALLOW else "DENY",
+        "operation": "ALL" if every else AclOperation(rule.operation).name,
+        "resource_type": ResourceType(rule.resource_type).name,
+        "resource": rule.resource_name,
+        "pattern": "LITERAL" if rule.pattern_type == LITERAL else "PREFIXED",
+    }
 
 
 async def handle(services: Services, context: RequestContext, request: DescribeAclsRequest) -> Message:

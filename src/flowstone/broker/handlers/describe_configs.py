@@ -1,8 +1,8 @@
 """DescribeConfigs, versions 1 to 4: list settings of topics, groups and this broker, with the source of each value.
 
 A broker resource is this broker's id, or "" for the dynamic values that all brokers share. An empty list of names
-requests every setting, like null. No setting is sensitive yet. A resource that is named twice is answered once: the
-answer is a thousand times as long as the request.
+requests every setting, like null. Values of sensitive settings are null, as in Kafka. A resource that is named twice is
+answered once: the answer is a thousand times as long as the request.
 """
 
 from __future__ import annotations
@@ -78,13 +78,15 @@ def _entries(services: Services, resource: DescribeConfigsRequestResource) -> li
 
 
 def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:
+    is_sensitive = entry.setting.is_sensitive
     synonyms = [
-        DescribeConfigsResponseSynonym(name=each.name, value=each.value, source=each.source)
+        DescribeConfigsResponseSynonym(name=each.name, value=None if is_sensitive else each.value, source=each.source)
         for each in (entry.synonyms if request.include_synonyms else ())
     ]
     return DescribeConfigsResponseConfig(
         name=entry.setting.name,
-        value=entry.value,
+        value=None if is_sensitive else entry.value,
+        is_sensitive=is_sensitive,
         read_only=entry.setting.read_only,
         config_source=entry.source,
         synonyms=synonyms,

@@ -92,6 +92,7 @@ def _commit(
         member_id=request.member_id,
         generation_id=request.generation_id_or_member_epoch,
         group_instance_id=request.group_instance_id,
+        knows_member_epochs=context.api_version >= _GROUP_ID_NOT_FOUND_SINCE_VERSION,
         retention_time_ms=min(request.retention_time_ms, RETENTION_TIME_MS_MAX),
     )
     return services.groups.request(

@@ -18,7 +18,7 @@ from flowstone.broker.coordinators.group_answers import answer_all, outcome_of, 
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
-from flowstone.broker.topics.topic_slices import is_large, join_topics, split_topics
+from flowstone.broker.topics.topic_slices import TopicsPart, is_large, join_topics, split_topics
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.coordinator.groups.messages import CommittedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from flowstone.coordinator.runtime import Token
@@ -123,7 +123,13 @@ def _parts(group: OffsetFetchRequestGroup) -> Iterator[tuple[OffsetFetchRequestG
         yield group, False
         return
     for part in split_topics(group.topics, "partition_indexes"):
-        yield OffsetFetchRequestGroup(group_id=group.group_id, topics=part.topics), part.is_continued
+        yield _part(group, part), part.is_continued
+
+
+def _part(group: OffsetFetchRequestGroup, part: TopicsPart) -> OffsetFetchRequestGroup:
+    return OffsetFetchRequestGroup(
+        group_id=group.group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=part.topics
+    )
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -178,7 +184,15 @@ class _Fetch:
         self._uses_topic_ids, self._require_stable = uses_topic_ids, require_stable
 
     def ask(self, services: Services) -> Token:
-        wanted = FetchOffsetsRequest(self._group.group_id, self._named_partitions(), self._require_stable)
+        group = self._group
+        names_member = group.member_epoch >= 0 or bool(group.member_id)
+        wanted = FetchOffsetsRequest(
+            group.group_id,
+            self._named_partitions(),
+            self._require_stable,
+            member_id=(group.member_id or "") if names_member else None,
+            member_epoch=group.member_epoch,
+        )
         return services.groups.request(
             self._group.group_id, lambda shard, now_ms, token: shard.fetch_offsets(now_ms, token, wanted)
         )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from flowstone.broker.network.listeners import check_port, is_number
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from flowstone.broker.http.access import HttpAccess
     from flowstone.broker.http.page import Site
     from flowstone.broker.http.routes import HttpServer
+    from flowstone.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,18 @@ def parse_address(text: str) -> tuple[str, int] | None:
         raise ConfigError(f"http.listener: {text!r} is not HOST:PORT, or off")
     check_port("http.listener", text, port)
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def allowed_hosts(
+    address: tuple[str, int] | None, listener_hosts: Iterable[str], config: BrokerConfig
+) -> HttpAccess | None:
+    """Return the hosts that HTTP requests may name, None without an address. Raises ConfigError if one is invalid."""
+    if address is None:
+        return None
+    from flowstone.broker.http.access import HttpAccess
+
+    own = [*listener_hosts, address[0], platform.node()]
+    return HttpAccess(filter(None, own), config.http_allowed_hosts)
 
 
 class HttpListener:

@@ -84,10 +84,15 @@ class Host(Protocol):
 
 
 class Connection:
-    def __init__(self, host: Host, channel: Channel, listener_name: str) -> None:
+    def __init__(
+        self, host: Host, channel: Channel, listener_name: str, admit: Callable[[Connection], None] | None = None
+    ) -> None:
+        """Begin to read. `admit` is called before, on listeners whose clients have a principal or must log in."""
         self.session = ClientSession(listener_name, channel.peer, self._muted)
         self._host, self._channel = host, channel
-        self._answer, self._busy_poller = host.answer, host.busy_poller
+        # What answers a request, and the longest one; both may change with a login.
+        self.answer, self.request_bytes_max = host.answer, host.request_bytes_max
+        self._busy_poller = host.busy_poller
         self._call_soon = asyncio.get_running_loop().call_soon  # looking up the loop is a system call each time
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
         self._outbox = Outbox(channel, self.unsent, host.read, self._flush, self._broken)
@@ -102,6 +107,8 @@ class Connection:
         self._reading = self._finishing = self._closed = self._flush_scheduled = self._waits_for_buffer = False
         self.last_received = self.last_progress = host.monotonic()
         self.frame_started: float | None = None
+        if admit is not None:
+            admit(self)
         self._resume()
 
     @property
@@ -149,8 +156,11 @@ class Connection:
         self.session.on_muted = (
             None  # breaks a reference cycle, so that a closed connection is freed without the garbage collector
         )
+        self.session.on_end = self.session.login = None
+        self.answer = self._host.answer
         self._stop_unmuting()
         self._channel.close()
+        self.session.closed()
         self._host.closed(self, reason)
 
     def finish(self) -> None:
@@ -227,7 +237,7 @@ class Connection:
         """Handle the complete requests in `received` and keep the bytes after them."""
         position, end = 0, len(received)
         host = self._host
-        slice_ends, size_max = host.monotonic() + SLICE_S, host.request_bytes_max
+        slice_ends, size_max = host.monotonic() + SLICE_S, self.request_bytes_max
         while end - position >= _LENGTH_BYTES:
             (size,) = _LENGTH.unpack_from(received, position)
             if not 0 < size <= size_max:
@@ -333,7 +343,7 @@ class Connection:
 
     def _handle(self, frame: memoryview) -> LargeAnswer | None:
         """Handle one request; return its answer if it is a large one, which still needs the frame."""
-        answer = self._answer(frame, self.session)
+        answer = self.answer(frame, self.session)
         if answer is None:
             return None
         if isinstance(answer, list):

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
+from flowstone.broker.authentication.listener_security import ListenerSecurity
 from flowstone.broker.dispatch.deferred import Answer
 from flowstone.broker.dispatch.dispatcher import Dispatcher
+from flowstone.broker.network.admission import Admission
 from flowstone.broker.network.busy_poll import BusyPoller
 from flowstone.broker.network.connection import RECEIVE_BYTES, Connection
 from flowstone.broker.network.outbox import UnreadableSlice
@@ -34,7 +37,13 @@ CONTENDED_BYTES_PER_S = 1 << 20
 
 
 class Server:
-    def __init__(self, services: Services, network: Network | None = None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        network: Network | None = None,
+        security: Mapping[str, ListenerSecurity] = MappingProxyType({}),
+    ) -> None:
+        """Create a server without addresses; `security` is that of the listeners by name. Raises ConfigError."""
         config = services.config
         self._network: Network = network or SystemNetwork()
         self._config, self._clock = config, services.clock
@@ -52,6 +61,10 @@ class Server:
         # A simulated network has nothing to poll for, and its clock does not advance while polling.
         poll_s = config.idle_poll_us / 1_000_000 if isinstance(self._network, SystemNetwork) else 0.0
         self.busy_poller = BusyPoller(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
+        # For listeners that have no security nothing is done and nothing is looked up.
+        self._admissions = {
+            name: Admission(each, services, self) for name, each in security.items() if each.has_tls or each.has_sasl
+        }
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()
@@ -88,6 +101,8 @@ class Server:
         """Stop accepting and reading, answer the requests that were read, and close; at the timeout, close the rest."""
         for listener in self._listeners:
             listener.close()
+        for admission in self._admissions.values():
+            admission.close()
         self._all_closed.clear()  # it may have been set earlier, when there were no connections for a while
         for connection in tuple(self._connections):
             connection.finish()
@@ -104,6 +119,8 @@ class Server:
             self._sweeping.cancel()
         for listener in self._listeners:
             listener.close()
+        for admission in self._admissions.values():
+            admission.close()
         for connection in tuple(self._connections):
             connection.close()
 
@@ -122,17 +139,28 @@ class Server:
             self.dropped_count += 1
             logger.warning("connection from %s closed: %s", connection.session.peer, reason)
         self._connections.discard(connection)
-        host = connection.session.host
+        self.leave(connection.session.host)
+        admission = self._admissions.get(connection.session.listener_name)
+        if admission is not None:
+            admission.forget(connection)
+        if not self._connections:
+            self._all_closed.set()
+
+    def leave(self, host: str) -> None:
+        """Note that a connection of the host is closed, or its TLS handshake has failed."""
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
-        if not self._connections:
-            self._all_closed.set()
+
+    def open(self, channel: Channel, listener_name: str, admit: Callable[[Connection], None] | None = None) -> None:
+        """Serve a connection that was accepted."""
+        self._connections.add(Connection(self, channel, listener_name, admit))
 
     def _accept(self, listener_name: str, channel: Channel) -> None:
         host = channel.peer.rpartition(":")[0]
         self.accepted_count += 1
-        if len(self._connections) >= self._config.max_connections:
+        admission = self._admissions.get(listener_name)
+        if len(self._connections) + self._handshake_count() >= self._config.max_connections:
             logger.warning(
                 "connection from %s refused: max.connections is %d", channel.peer, self._config.max_connections
             )
@@ -144,7 +172,13 @@ class Server:
             channel.close()
         else:
             self._per_host[host] += 1
-            self._connections.add(Connection(self, channel, listener_name))
+            if admission is None:
+                self.open(channel, listener_name)
+            else:
+                admission.accept(channel)
+
+    def _handshake_count(self) -> int:
+        return sum(each.handshake_count for each in self._admissions.values())
 
     def _sweep(self) -> None:
         now = self._clock.monotonic()
@@ -170,6 +204,8 @@ class Server:
             elif self._swept_before < connection.last_received <= self._swept_at:
                 connection.try_read()  # it has become idle; while it sends, it is read from anyway
         self._swept_before, self._swept_at = self._swept_at, now
+        for admission in self._admissions.values():
+            admission.sweep(now)
         if self.unsent.is_too_much:
             self._shed(now)
         self._schedule_sweep()

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from flowstone.broker.loop.workers import Workers
     from flowstone.broker.network.unsent_bytes import UnsentTotal
     from flowstone.broker.requests.access import Access
+    from flowstone.broker.requests.audit import AuditLog
     from flowstone.broker.requests.batch_preparation import Preparing
     from flowstone.broker.requests.broker_metrics import Metrics
     from flowstone.broker.requests.disk_floor import DiskFloor
     from flowstone.broker.requests.parked import Waiting
     from flowstone.broker.requests.producer_admission import ProducerAdmission
     from flowstone.broker.requests.transaction_verification import TransactionVerification
+    from flowstone.broker.sharing.share_partitions import SharePartitions
     from flowstone.broker.topics.encoded_topics import MetadataParts
     from flowstone.cluster.metadata import Metadata
     from flowstone.config import BrokerConfig, TopicDefaults
@@ -66,6 +68,7 @@ class Services:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     share_states: ShareStates
+    sharing: SharePartitions
     # None if this broker is not part of a cluster.
     cluster: Clustering | None
     metrics: Metrics
@@ -75,6 +78,7 @@ class Services:
     unsent: UnsentTotal
     producers: ProducerAdmission
     verification: TransactionVerification
+    audit: AuditLog
     # None if no authorizer is configured: everybody may do everything.
     access: Access | None
     # A test's wire faults, applied once per route, so that they cost requests nothing when there are none.

@@ -40,6 +40,15 @@ def error_response(api_name: str, version: int, request: Message, code: ErrorCod
     return response if entries else None
 
 
+def empty_error_response(api_name: str, version: int, code: ErrorCode) -> Message:
+    """Return the response to a request whose body was not parsed: the error, if there is a field, and no entries."""
+    schema: ApiSchema = _load_api(api_name)
+    response = _new(schema.response)
+    if _has_error(schema.response, version):
+        _Mirror(version, code, "").set_error(schema.response, response)
+    return response
+
+
 def refused_entries(
     api_name: str, version: int, request: Message, code: ErrorCode, message: str
 ) -> dict[str, list[Message]]:

@@ -4,6 +4,9 @@ A connection creates its session when it is accepted, and handlers read it as `c
 software are those of the newest request that named them. The principal is the authenticated identity of the client;
 without authentication every client is `ANONYMOUS`.
 
+Login: on a listener with SASL, `login` is the state of the client's login. `end` closes the connection once its
+requests are answered, after a login that failed.
+
 Throttling: `throttle` mutes the session. A muted connection reads no further requests, since some clients ignore the
 throttle time in their responses. Responses to requests that were read before are still sent.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from flowstone.broker.requests.access import Decisions
@@ -35,6 +38,27 @@ class Principal(NamedTuple):
 ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
+class LoginAnswer(Protocol):
+    """What the client is sent for a message of its login; a lifetime of 0 has no end."""
+
+    @property
+    def challenge(self) -> bytes: ...
+
+    @property
+    def lifetime_ms(self) -> int: ...
+
+
+class Login(Protocol):
+    """The login of a connection, of which `broker.authentication.sasl_login` is the implementation."""
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]: ...
+
+    def handshake(self, mechanism: str, *, is_raw: bool) -> None: ...
+
+    async def authenticate(self, message: bytes) -> LoginAnswer: ...
+
+
 class ClientSession:
     """The listener, the client's address and names, its principal, and the end of its mute."""
 
@@ -43,8 +67,12 @@ class ClientSession:
         "decided_principal",
         "decisions",
         "host",
+        "is_closed",
         "listener_name",
+        "login",
         "muted_until_s",
+        "on_closed",
+        "on_end",
         "on_muted",
         "peer",
         "principal",
@@ -62,10 +90,19 @@ class ClientSession:
         self.client_id: str | None = None  # in the newest request
         self.software_name = self.software_version = ""  # in the newest ApiVersions request
         self.principal = ANONYMOUS
+        self.on_closed: list[Callable[[], None]] | None = None  # called when the connection is closed
+        self.is_closed = False
+        self.login: Login | None = None  # on listeners with SASL
+        self.on_end: Callable[[], None] | None = None
         # What the authorizer has decided, and about which principal.
         self.decisions: Decisions | None = None
         self.decided_principal: Principal | None = None
         self.muted_until_s = 0.0  # in monotonic time; 0 if the session was never muted
+
+    def end(self) -> None:
+        """Read no further requests, and close the connection once those that were read are answered."""
+        if self.on_end is not None:
+            self.on_end()
 
     def throttle_ms(self, now_s: float) -> int:
         """Return for how long the session is still muted, rounded up; 0 if it is not."""
@@ -78,3 +115,19 @@ class ClientSession:
             self.muted_until_s = until_s
             if self.on_muted is not None:
                 self.on_muted()
+
+    def when_closed(self, callback: Callable[[], None]) -> None:
+        """Call back once when the connection is closed; at once if it is."""
+        if self.is_closed:
+            callback()
+        elif self.on_closed is None:
+            self.on_closed = [callback]
+        else:
+            self.on_closed.append(callback)
+
+    def closed(self) -> None:
+        """Note that the connection is closed."""
+        self.is_closed = True
+        callbacks, self.on_closed = self.on_closed, None
+        for callback in callbacks or ():
+            callback()

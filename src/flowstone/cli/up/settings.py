@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from flowstone.broker.network.listeners import check_port, is_number
 from flowstone.cli.up.properties import parse_properties
-from flowstone.config import TOPIC_DEFAULT_NAMES, known_broker_names, nearest
+from flowstone.config import TOPIC_DEFAULT_NAMES, is_known_broker_name, known_broker_names, nearest
 from flowstone.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "FLOWSTONE_SET_"
@@ -43,7 +43,7 @@ def read_file(path: str) -> dict[str, str]:
     values = parse_properties(text, path)
     known = known_broker_names()
     for name in values:
-        if name not in known:
+        if not is_known_broker_name(name):
             raise ConfigError(f"{path}: unknown setting {name}{nearest(name, known)}")
     return values
 
@@ -74,8 +74,8 @@ def read_assignments(assignments: Sequence[str]) -> dict[str, str]:
         name = name.strip()
         if not equals:
             raise ConfigError(f"--set {assignment}: expected --set name=value")
-        if name not in known:
-            raise ConfigError(f"--set {assignment}: unknown setting {name}{nearest(name, known)}")
+        if not is_known_broker_name(name):
+            raise ConfigError(f"--set {name}: unknown setting {name}{nearest(name, known)}")
         values[name] = value
     return values
 

@@ -23,6 +23,7 @@ _KINDS = {
     Kind.LONG: "long",
     Kind.DOUBLE: "number",
     Kind.LIST: "list",
+    Kind.PASSWORD: "secret text",
 }
 _LARGEST = {LONG_MAX: "2^63-1", INT_MAX: "2^31-1"}
 

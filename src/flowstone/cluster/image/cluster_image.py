@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from flowstone.authentication.scram import ScramCredential, ScramMechanism
 from flowstone.cluster.image.acl import Acl
 from flowstone.cluster.image.features import FORMER_RELEASE, METADATA_LEVEL_MIN, METADATA_VERSION, OFF, FeatureRange
 from flowstone.cluster.image.layered_map import LayeredMap
@@ -90,6 +91,11 @@ class ClusterImage:
     next_producer_id: int = 0
     # Finalized feature levels that were ever changed; `finalized_features` adds the one that needs no record.
     features: Mapping[str, int] = field(default_factory=_nothing)
+    # The credentials of users, by name and mechanism, and the secret behind those of users who do not exist.
+    scram_credentials: Mapping[tuple[str, ScramMechanism], ScramCredential] = field(
+        default_factory=_nothing, repr=False
+    )
+    scram_secret: bytes = field(default=b"", repr=False)
     # The access rules, in the order of their creation.
     acls: Mapping[Acl, None] = field(default_factory=_nothing)
     # The broker that decides elections, and how many controllers there were, this one included.

@@ -17,6 +17,8 @@ from typing import NamedTuple
 METADATA_VERSION = "flowstone.metadata.version"
 # 2 is the protocol that raises the producer epoch with every transaction (KIP-890): clients use it from that level on.
 TRANSACTION_VERSION = "transaction.version"
+# 1 is the protocol of consumer groups whose partitions the coordinator assigns (KIP-848).
+GROUP_VERSION = "group.version"
 # 1 is share groups (KIP-932).
 SHARE_VERSION = "share.version"
 # The level of a cluster, and of a broker, without a feature record: that of the releases before there were features.
@@ -43,13 +45,13 @@ SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
     {
         METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, METADATA_LEVEL_MAX),
         TRANSACTION_VERSION: FeatureRange(0, 2),
-        "group.version": FeatureRange(0, 0),
+        GROUP_VERSION: FeatureRange(0, 1),
         SHARE_VERSION: FeatureRange(0, 1),
     }
 )
 # The levels with which a new cluster begins, as far as its first broker supports them. Others begin switched off.
 FOUNDING_LEVELS: Mapping[str, int] = MappingProxyType(
-    {METADATA_VERSION: METADATA_LEVEL_MAX, TRANSACTION_VERSION: 2, SHARE_VERSION: 1}
+    {METADATA_VERSION: METADATA_LEVEL_MAX, TRANSACTION_VERSION: 2, GROUP_VERSION: 1, SHARE_VERSION: 1}
 )
 # The features of a broker whose registration names none.
 FORMER_RELEASE: Mapping[str, FeatureRange] = MappingProxyType(

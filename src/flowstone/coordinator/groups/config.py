@@ -32,7 +32,7 @@ TEXT_CHARACTER_BYTES = 4
 PENDING_OFFSET_OVERHEAD_BYTES = 1_024
 PARTITION_OVERHEAD_BYTES = 96
 """Upper bounds on the memory of a group, a member, a protocol of a member, a member id handed out, a committed offset,
-a character of a name, a pending offset of a transaction and a partition of a share group, without clients' own bytes.
+a character of a name, a pending offset of a transaction and a partition of a member, without clients' own bytes.
 `group.memory.max.bytes` limits the sum over all groups."""
 
 EXPIRY_OFFSETS_PER_TICK = 5_000
@@ -57,6 +57,10 @@ class GroupConfig:
     session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
     group_max_size: int = 2**31 - 1  # group.max.size
+    consumer_group_max_size: int = 2**31 - 1  # group.consumer.max.size
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors
+    consumer_migration_policy: str = "bidirectional"  # group.consumer.migration.policy
+    consumer_regex_refresh_interval_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
     share_group_max_size: int = 200  # group.share.max.size
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000  # offsets.retention.minutes

@@ -120,6 +120,7 @@ class CommitRequest(NamedTuple):
     generation_id: int = NO_GENERATION
     group_instance_id: str | None = None
     retention_time_ms: int = NO_RETENTION_TIME
+    knows_member_epochs: bool = True  # since OffsetCommit 9 the generation may be a member's epoch
 
 
 class CommitResponse(NamedTuple):
@@ -136,6 +137,8 @@ class FetchOffsetsRequest(NamedTuple):
     partitions: tuple[TopicPartition, ...] | None = None  # null: all of them
     require_stable: bool = False  # tell of offsets of open transactions, with an error
     with_pending: bool = False  # return what open transactions have committed, for people
+    member_id: str | None = None  # of a consumer group's member that fetches, since OffsetFetch 9
+    member_epoch: int = NO_GENERATION
 
 
 class CommittedOffset(NamedTuple):

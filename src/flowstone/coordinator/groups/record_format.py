@@ -1,9 +1,9 @@
 """The binary form of the records in `__consumer_offsets`: Kafka's own, so that Kafka's tools read ours.
 
-Keys name their type by a leading number: 0 and 1 an offset, 2 a classic group; 10 to 15 share groups, whose records are
-in a module of their own (`share_record_format`). Values have a version. The versions written are
-those that Kafka writes: 3, and 1 for an offset with a retention time of its client. Every version up to 4 is read,
-which is the first with tagged fields (KIP-915). A null value is a tombstone.
+Keys name their type by a leading number: 0 and 1 an offset, 2 a classic group. 3 to 8 and 16 are consumer groups, 10 to
+15 share groups: their records have modules of their own (`consumer_record_format`, `share_record_format`). Values have
+a version. The versions written are those that Kafka writes: 3, and 1 for an offset with a retention time of its client.
+Every version up to 4 is read, which is the first with tagged fields (KIP-915). A null value is a tombstone.
 
 Unknown types and versions come from a newer broker, and are skipped. All other records were written by this version or
 an older one: if one cannot be read, the log is damaged (`StorageFault`).
@@ -17,7 +17,9 @@ from functools import lru_cache
 from struct import Struct
 
 from flowstone.coordinator.effects import CoordinatorRecord
+from flowstone.coordinator.groups import consumer_record_format as consumer_records
 from flowstone.coordinator.groups import share_record_format as share_records
+from flowstone.coordinator.groups.consumer_records import ConsumerRecord
 from flowstone.coordinator.groups.records import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -205,6 +207,8 @@ def encode(record: GroupRecord) -> CoordinatorRecord:
             return _group_key(record), _group_value(record)
         case GroupRemoved():
             return _group_key(record), None
+    if isinstance(record, ConsumerRecord):
+        return consumer_records.encode(record)
     return share_records.encode(record)
 
 
@@ -224,6 +228,8 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
         if version == GROUP_KEY_VERSION:
             group_id = _Reader(key).string()
             return GroupRemoved(group_id) if value is None else _read_group(group_id, value)
+        if version in consumer_records.KEY_TYPES:
+            return consumer_records.decode(version, key, value)
         if version in share_records.KEY_TYPES:
             return share_records.decode(version, key, value)
     except (struct.error, IndexError, ValueError, ProtocolError) as error:

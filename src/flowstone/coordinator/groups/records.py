@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from flowstone.coordinator.groups.consumer_records import ConsumerRecord
 from flowstone.coordinator.groups.share_records import ShareGroupRecord
 
 NO_TIMESTAMP = -1
@@ -76,4 +77,4 @@ class GroupRemoved(NamedTuple):
     group_id: str
 
 
-GroupRecord = OffsetCommitted | OffsetRemoved | GroupStored | GroupRemoved | ShareGroupRecord
+GroupRecord = OffsetCommitted | OffsetRemoved | GroupStored | GroupRemoved | ConsumerRecord | ShareGroupRecord

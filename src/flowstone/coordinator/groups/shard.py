@@ -32,11 +32,23 @@ from flowstone.coordinator.groups.branching import BranchOffsetsRequest
 from flowstone.coordinator.groups.classic import joining, membership, timeouts
 from flowstone.coordinator.groups.classic.group import Group, as_classic
 from flowstone.coordinator.groups.config import GroupConfig
+from flowstone.coordinator.groups.consumer import administration as consumer_administration
+from flowstone.coordinator.groups.consumer import classic_members, regexes
+from flowstone.coordinator.groups.consumer import commits as consumer_commits
+from flowstone.coordinator.groups.consumer import heartbeat as consumer_heartbeat
+from flowstone.coordinator.groups.consumer import replay as consumer_replay
+from flowstone.coordinator.groups.consumer import sessions as consumer_sessions
+from flowstone.coordinator.groups.consumer import timeouts as consumer_timeouts
+from flowstone.coordinator.groups.consumer.group import ConsumerGroup
+from flowstone.coordinator.groups.consumer.messages import ConsumerHeartbeatRequest
+from flowstone.coordinator.groups.consumer_records import ConsumerRecord
 from flowstone.coordinator.groups.expiry import Expiry
 from flowstone.coordinator.groups.messages import (
     CommitRequest,
+    CommitResponse,
     DeleteOffsetsRequest,
     FetchOffsetsRequest,
+    FetchOffsetsResponse,
     HeartbeatRequest,
     JoinRequest,
     JoinResponse,
@@ -94,6 +106,10 @@ class GroupShard:
         Offsets of a producer's transaction are held until its marker is replayed.
         """
         pending = self._state.pending
+        if self._state.applied:
+            applied = {id(each) for each in self._state.applied}
+            self._state.applied.clear()
+            records = [each for each in records if id(each) not in applied]
         if producer is not None:
             offsets = [each for each in records if isinstance(each, OffsetCommitted)]
             pending.add(producer.producer_id, offsets)
@@ -155,7 +171,10 @@ class GroupShard:
             case OffsetCommitted():
                 raise AssertionError("commits are applied by _apply")
             case _:
-                share_replay.replay(self._state, record)
+                if isinstance(record, ConsumerRecord):
+                    consumer_replay.replay(self._state, record)
+                else:
+                    share_replay.replay(self._state, record)
 
     def _forget(self, group_id: str) -> None:
         group = self._state.groups.get(group_id)
@@ -167,7 +186,9 @@ class GroupShard:
         """Start the sessions of all members after loading: they could not send heartbeats before."""
         turn = Turn(self._state, now_ms)
         for group in self._state.groups.values():
-            if isinstance(group, ShareGroup):
+            if isinstance(group, ConsumerGroup):
+                consumer_sessions.resume(turn, group)
+            elif isinstance(group, ShareGroup):
                 removal.resume(turn, group)
             else:
                 timeouts.resume(turn, as_classic(group))
@@ -176,38 +197,81 @@ class GroupShard:
 
     def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
         turn = Turn(self._state, now_ms)
-        if isinstance(self._state.groups.get(request.group_id), ShareGroup):
+        group = self._state.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            classic_members.join(turn, token, group, request)
+        elif isinstance(group, ShareGroup):
             turn.reply(token, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-            return turn.effects
-        joining.join(turn, token, request)
+        else:
+            joining.join(turn, token, request)
         self._state.measure(request.group_id)
         return turn.effects
 
     def sync(self, now_ms: int, token: Any, request: SyncRequest) -> GroupEffects:
         turn = Turn(self._state, now_ms)
-        membership.sync(turn, token, request)
+        if isinstance(group := self._state.groups.get(request.group_id), ConsumerGroup):
+            classic_members.sync(turn, token, group, request)
+        else:
+            membership.sync(turn, token, request)
         self._state.measure(request.group_id)
         return turn.effects
 
     def heartbeat(self, now_ms: int, token: Any, request: HeartbeatRequest) -> GroupEffects:
+        if isinstance(group := self._state.groups.get(request.group_id), ConsumerGroup):
+            turn = Turn(self._state, now_ms)
+            classic_members.heartbeat(turn, token, group, request)
+            return turn.effects
         return self._run(membership.heartbeat, now_ms, token, request)
+
+    def consumer_heartbeat(self, now_ms: int, token: Any, request: ConsumerHeartbeatRequest) -> GroupEffects:
+        return self._run(consumer_heartbeat.heartbeat, now_ms, token, request)
+
+    def describe_consumer_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
+        return self._run(consumer_administration.describe, now_ms, token, group_id)
+
+    def regexes_resolved(self, now_ms: int, group_id: str, found: dict[str, tuple[str, ...]] | None) -> GroupEffects:
+        """Store the topics that match the regular expressions of a group; None: they could not be determined."""
+        turn = Turn(self._state, now_ms)
+        if isinstance(group := self._state.groups.get(group_id), ConsumerGroup):
+            regexes.resolved(turn, group, found)
+        return turn.effects
 
     def leave(self, now_ms: int, token: Any, request: LeaveRequest) -> GroupEffects:
         turn = Turn(self._state, now_ms)
-        membership.leave(turn, token, request)
+        if isinstance(group := self._state.groups.get(request.group_id), ConsumerGroup):
+            classic_members.leave(turn, token, group, request)
+        else:
+            membership.leave(turn, token, request)
         self._state.measure(request.group_id)
         return turn.effects
 
     def commit_offsets(self, now_ms: int, token: Any, request: CommitRequest) -> GroupEffects:
+        group = self._state.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup) and group.is_commit_outdated(request):
+            return self._run(consumer_commits.commit_outdated, now_ms, token, request)
         return self._run(commits.commit, now_ms, token, request)
 
     def commit_in_transaction(self, now_ms: int, token: Any, request: TransactionalCommitRequest) -> GroupEffects:
+        group, commit = self._state.groups.get(request.commit.group_id), request.commit
+        if isinstance(group, ConsumerGroup) and group.is_commit_outdated(commit):
+            turn = Turn(self._state, now_ms)
+            if not consumer_commits.may_commit_all(turn, group, commit):
+                turn.reply(token, CommitResponse([ErrorCode.ILLEGAL_GENERATION] * len(commit.offsets)))
+                return turn.effects
         return self._run(transactional_commits.commit_in_transaction, now_ms, token, request)
 
     def end_transaction(self, now_ms: int, token: Any, request: EndTransactionRequest) -> GroupEffects:
         return self._run(transactional_commits.end_transaction, now_ms, token, request)
 
     def fetch_offsets(self, now_ms: int, token: Any, request: FetchOffsetsRequest) -> GroupEffects:
+        if request.member_id is not None:
+            group = self._state.groups.get(request.group_id)
+            if isinstance(group, ConsumerGroup) and (
+                code := group.check_fetch(request.member_id, request.member_epoch)
+            ):
+                turn = Turn(self._state, now_ms)
+                turn.reply(token, FetchOffsetsResponse(request.group_id, {}, code))
+                return turn.effects
         return self._run(commits.fetch, now_ms, token, request)
 
     def offsets_in(self, now_ms: int, token: Any, partition: TopicPartition) -> GroupEffects:
@@ -294,7 +358,9 @@ class GroupShard:
                 due_by_group.setdefault(timer.group_id, []).append(timer)
         for group_id, due in due_by_group.items():
             group = self._state.groups[group_id]
-            if isinstance(group, ShareGroup):
+            if isinstance(group, ConsumerGroup):
+                consumer_timeouts.expire(turn, group, due)
+            elif isinstance(group, ShareGroup):
                 removal.expire(turn, group, due)
             else:
                 timeouts.expire(turn, as_classic(group), due)

@@ -35,6 +35,8 @@ class ShardState:
     offsets: OffsetStore = field(default_factory=OffsetStore)
     pending: PendingOffsets = field(default_factory=PendingOffsets)
     timers: Timers = field(default_factory=Timers)
+    # Records that the call under way has already applied: `GroupShard.replay` skips them.
+    applied: list[GroupRecord] = field(default_factory=list)
 
     def measure(self, group_id: str) -> None:
         """Update the memory budget with the group's present size."""

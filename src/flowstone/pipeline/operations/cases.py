@@ -101,8 +101,10 @@ class _CaseRun:
         if isinstance(source.origin, TopicSource):
             topic = source.origin.topics[0] if source.origin.topics else f"{source.name}-of-a-test"
             self._broker.create_topic(topic, partitions=PARTITIONS)
-            self._produce(topic, source.origin.value, given)
-            alone = replace(source, origin=replace(source.origin, topics=(topic,), pattern=""))
+            subject = formats.subject_of(*source.origin.topics)
+            format = formats.for_tests(source.origin.value, subject, str(self._directory))
+            self._produce(topic, format, given)
+            alone = replace(source, origin=replace(source.origin, topics=(topic,), pattern="", value=format))
             return read_batch(self._spark, self._model, alone, Range())
         return self._table(source, given)
 

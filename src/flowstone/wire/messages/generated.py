@@ -1336,6 +1336,30 @@ class ListGroupsResponse(Message):
         self.groups = groups
 
 
+class SaslHandshakeRequest(Message):
+    __slots__ = ("mechanism",)
+
+    def __init__(
+        self,
+        *,
+        mechanism: str = "",
+    ) -> None:
+        self.mechanism = mechanism
+
+
+class SaslHandshakeResponse(Message):
+    __slots__ = ("error_code", "mechanisms")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        mechanisms: Sequence[str] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.mechanisms = mechanisms
+
+
 class ApiVersionsRequest(Message):
     __slots__ = ("client_software_name", "client_software_version")
 
@@ -2718,6 +2742,34 @@ class DescribeLogDirsResponse(Message):
         self.results = results
 
 
+class SaslAuthenticateRequest(Message):
+    __slots__ = ("auth_bytes",)
+
+    def __init__(
+        self,
+        *,
+        auth_bytes: Bytes = b"",
+    ) -> None:
+        self.auth_bytes = auth_bytes
+
+
+class SaslAuthenticateResponse(Message):
+    __slots__ = ("error_code", "error_message", "auth_bytes", "session_lifetime_ms")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = "",
+        auth_bytes: Bytes = b"",
+        session_lifetime_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.auth_bytes = auth_bytes
+        self.session_lifetime_ms = session_lifetime_ms
+
+
 class CreatePartitionsRequestAssignment(Message):
     __slots__ = ("broker_ids",)
 
@@ -3386,6 +3438,148 @@ class AlterClientQuotasResponse(Message):
         self.entries = entries
 
 
+class DescribeUserScramCredentialsRequestUserName(Message):
+    __slots__ = ("name",)
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+    ) -> None:
+        self.name = name
+
+
+class DescribeUserScramCredentialsRequest(Message):
+    __slots__ = ("users",)
+
+    def __init__(
+        self,
+        *,
+        users: Sequence[DescribeUserScramCredentialsRequestUserName] | None = (),
+    ) -> None:
+        self.users = users
+
+
+class DescribeUserScramCredentialsResponseCredentialInfo(Message):
+    __slots__ = ("mechanism", "iterations")
+
+    def __init__(
+        self,
+        *,
+        mechanism: int = 0,
+        iterations: int = 0,
+    ) -> None:
+        self.mechanism = mechanism
+        self.iterations = iterations
+
+
+class DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult(Message):
+    __slots__ = ("user", "error_code", "error_message", "credential_infos")
+
+    def __init__(
+        self,
+        *,
+        user: str = "",
+        error_code: int = 0,
+        error_message: str | None = "",
+        credential_infos: Sequence[DescribeUserScramCredentialsResponseCredentialInfo] = (),
+    ) -> None:
+        self.user = user
+        self.error_code = error_code
+        self.error_message = error_message
+        self.credential_infos = credential_infos
+
+
+class DescribeUserScramCredentialsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        results: Sequence[DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.results = results
+
+
+class AlterUserScramCredentialsRequestScramCredentialDeletion(Message):
+    __slots__ = ("name", "mechanism")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        mechanism: int = 0,
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+
+
+class AlterUserScramCredentialsRequestScramCredentialUpsertion(Message):
+    __slots__ = ("name", "mechanism", "iterations", "salt", "salted_password")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        mechanism: int = 0,
+        iterations: int = 0,
+        salt: Bytes = b"",
+        salted_password: Bytes = b"",
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+        self.iterations = iterations
+        self.salt = salt
+        self.salted_password = salted_password
+
+
+class AlterUserScramCredentialsRequest(Message):
+    __slots__ = ("deletions", "upsertions")
+
+    def __init__(
+        self,
+        *,
+        deletions: Sequence[AlterUserScramCredentialsRequestScramCredentialDeletion] = (),
+        upsertions: Sequence[AlterUserScramCredentialsRequestScramCredentialUpsertion] = (),
+    ) -> None:
+        self.deletions = deletions
+        self.upsertions = upsertions
+
+
+class AlterUserScramCredentialsResponseAlterUserScramCredentialsResult(Message):
+    __slots__ = ("user", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        user: str = "",
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.user = user
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class AlterUserScramCredentialsResponse(Message):
+    __slots__ = ("throttle_time_ms", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        results: Sequence[AlterUserScramCredentialsResponseAlterUserScramCredentialsResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = results
+
+
 class UpdateFeaturesRequestFeatureUpdate(Message):
     __slots__ = ("feature", "max_version_level", "allow_downgrade", "upgrade_type")
 
@@ -3757,6 +3951,246 @@ class ListTransactionsResponse(Message):
         self.error_code = error_code
         self.unknown_state_filters = unknown_state_filters
         self.transaction_states = transaction_states
+
+
+class ConsumerGroupHeartbeatRequestTopicPartitions(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ConsumerGroupHeartbeatRequest(Message):
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "member_epoch",
+        "instance_id",
+        "rack_id",
+        "rebalance_timeout_ms",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+        "server_assignor",
+        "topic_partitions",
+    )
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        member_id: str = "",
+        member_epoch: int = 0,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        subscribed_topic_names: Sequence[str] | None = None,
+        subscribed_topic_regex: str | None = None,
+        server_assignor: str | None = None,
+        topic_partitions: Sequence[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.subscribed_topic_names = subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.server_assignor = server_assignor
+        self.topic_partitions = topic_partitions
+
+
+class ConsumerGroupHeartbeatResponseTopicPartitions(Message):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class ConsumerGroupHeartbeatResponseAssignment(Message):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: Sequence[ConsumerGroupHeartbeatResponseTopicPartitions] = (),
+    ) -> None:
+        self.topic_partitions = topic_partitions
+
+
+class ConsumerGroupHeartbeatResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "member_id",
+        "member_epoch",
+        "heartbeat_interval_ms",
+        "assignment",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int = 0,
+        heartbeat_interval_ms: int = 0,
+        assignment: ConsumerGroupHeartbeatResponseAssignment | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.assignment = assignment
+
+
+class ConsumerGroupDescribeRequest(Message):
+    __slots__ = ("group_ids", "include_authorized_operations")
+
+    def __init__(
+        self,
+        *,
+        group_ids: Sequence[str] = (),
+        include_authorized_operations: bool = False,
+    ) -> None:
+        self.group_ids = group_ids
+        self.include_authorized_operations = include_authorized_operations
+
+
+class ConsumerGroupDescribeResponseTopicPartitions(Message):
+    __slots__ = ("topic_id", "topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        topic_name: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class ConsumerGroupDescribeResponseAssignment(Message):
+    __slots__ = ("topic_partitions",)
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: Sequence[ConsumerGroupDescribeResponseTopicPartitions] = (),
+    ) -> None:
+        self.topic_partitions = topic_partitions
+
+
+class ConsumerGroupDescribeResponseMember(Message):
+    __slots__ = (
+        "member_id",
+        "instance_id",
+        "rack_id",
+        "member_epoch",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+        "assignment",
+        "target_assignment",
+        "member_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        member_id: str = "",
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        member_epoch: int = 0,
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: Sequence[str] = (),
+        subscribed_topic_regex: str | None = None,
+        assignment: ConsumerGroupDescribeResponseAssignment | None = None,
+        target_assignment: ConsumerGroupDescribeResponseAssignment | None = None,
+        member_type: int = -1,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.member_epoch = member_epoch
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.assignment = assignment
+        self.target_assignment = target_assignment
+        self.member_type = member_type
+
+
+class ConsumerGroupDescribeResponseGroup(Message):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "group_id",
+        "group_state",
+        "group_epoch",
+        "assignment_epoch",
+        "assignor_name",
+        "members",
+        "authorized_operations",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        group_epoch: int = 0,
+        assignment_epoch: int = 0,
+        assignor_name: str = "",
+        members: Sequence[ConsumerGroupDescribeResponseMember] = (),
+        authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.group_epoch = group_epoch
+        self.assignment_epoch = assignment_epoch
+        self.assignor_name = assignor_name
+        self.members = members
+        self.authorized_operations = authorized_operations
+
+
+class ConsumerGroupDescribeResponse(Message):
+    __slots__ = ("throttle_time_ms", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        groups: Sequence[ConsumerGroupDescribeResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = groups
 
 
 class DescribeTopicPartitionsRequestTopic(Message):
@@ -5148,6 +5582,7 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (14, "SyncGroup", 0, 5, 4, SyncGroupRequest, SyncGroupResponse),
     (15, "DescribeGroups", 0, 6, 5, DescribeGroupsRequest, DescribeGroupsResponse),
     (16, "ListGroups", 0, 5, 3, ListGroupsRequest, ListGroupsResponse),
+    (17, "SaslHandshake", 0, 1, 2, SaslHandshakeRequest, SaslHandshakeResponse),
     (18, "ApiVersions", 0, 4, 3, ApiVersionsRequest, ApiVersionsResponse),
     (19, "CreateTopics", 2, 7, 5, CreateTopicsRequest, CreateTopicsResponse),
     (20, "DeleteTopics", 1, 6, 4, DeleteTopicsRequest, DeleteTopicsResponse),
@@ -5165,6 +5600,7 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (32, "DescribeConfigs", 1, 4, 4, DescribeConfigsRequest, DescribeConfigsResponse),
     (33, "AlterConfigs", 0, 2, 2, AlterConfigsRequest, AlterConfigsResponse),
     (35, "DescribeLogDirs", 1, 5, 2, DescribeLogDirsRequest, DescribeLogDirsResponse),
+    (36, "SaslAuthenticate", 0, 2, 2, SaslAuthenticateRequest, SaslAuthenticateResponse),
     (37, "CreatePartitions", 0, 3, 2, CreatePartitionsRequest, CreatePartitionsResponse),
     (42, "DeleteGroups", 0, 2, 2, DeleteGroupsRequest, DeleteGroupsResponse),
     (43, "ElectLeaders", 0, 2, 2, ElectLeadersRequest, ElectLeadersResponse),
@@ -5182,12 +5618,24 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (47, "OffsetDelete", 0, 0, 1, OffsetDeleteRequest, OffsetDeleteResponse),
     (48, "DescribeClientQuotas", 0, 1, 1, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
     (49, "AlterClientQuotas", 0, 1, 1, AlterClientQuotasRequest, AlterClientQuotasResponse),
+    (
+        50,
+        "DescribeUserScramCredentials",
+        0,
+        0,
+        0,
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
+    ),
+    (51, "AlterUserScramCredentials", 0, 0, 0, AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
     (57, "UpdateFeatures", 0, 2, 0, UpdateFeaturesRequest, UpdateFeaturesResponse),
     (60, "DescribeCluster", 0, 2, 0, DescribeClusterRequest, DescribeClusterResponse),
     (61, "DescribeProducers", 0, 0, 0, DescribeProducersRequest, DescribeProducersResponse),
     (64, "UnregisterBroker", 0, 0, 0, UnregisterBrokerRequest, UnregisterBrokerResponse),
     (65, "DescribeTransactions", 0, 0, 0, DescribeTransactionsRequest, DescribeTransactionsResponse),
     (66, "ListTransactions", 0, 2, 0, ListTransactionsRequest, ListTransactionsResponse),
+    (68, "ConsumerGroupHeartbeat", 0, 1, 0, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    (69, "ConsumerGroupDescribe", 0, 1, 0, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     (76, "ShareGroupHeartbeat", 1, 1, 0, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
     (77, "ShareGroupDescribe", 1, 1, 0, ShareGroupDescribeRequest, ShareGroupDescribeResponse),
@@ -5276,6 +5724,8 @@ __all__ = [
     "ListGroupsRequest",
     "ListGroupsResponseGroup",
     "ListGroupsResponse",
+    "SaslHandshakeRequest",
+    "SaslHandshakeResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponseApiVersion",
     "ApiVersionsResponseSupportedFeature",
@@ -5360,6 +5810,8 @@ __all__ = [
     "DescribeLogDirsResponseTopic",
     "DescribeLogDirsResponseLogDir",
     "DescribeLogDirsResponse",
+    "SaslAuthenticateRequest",
+    "SaslAuthenticateResponse",
     "CreatePartitionsRequestAssignment",
     "CreatePartitionsRequestTopic",
     "CreatePartitionsRequest",
@@ -5408,6 +5860,16 @@ __all__ = [
     "AlterClientQuotasResponseEntity",
     "AlterClientQuotasResponseEntry",
     "AlterClientQuotasResponse",
+    "DescribeUserScramCredentialsRequestUserName",
+    "DescribeUserScramCredentialsRequest",
+    "DescribeUserScramCredentialsResponseCredentialInfo",
+    "DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult",
+    "DescribeUserScramCredentialsResponse",
+    "AlterUserScramCredentialsRequestScramCredentialDeletion",
+    "AlterUserScramCredentialsRequestScramCredentialUpsertion",
+    "AlterUserScramCredentialsRequest",
+    "AlterUserScramCredentialsResponseAlterUserScramCredentialsResult",
+    "AlterUserScramCredentialsResponse",
     "UpdateFeaturesRequestFeatureUpdate",
     "UpdateFeaturesRequest",
     "UpdateFeaturesResponseResult",
@@ -5430,6 +5892,17 @@ __all__ = [
     "ListTransactionsRequest",
     "ListTransactionsResponseTransaction",
     "ListTransactionsResponse",
+    "ConsumerGroupHeartbeatRequestTopicPartitions",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponseTopicPartitions",
+    "ConsumerGroupHeartbeatResponseAssignment",
+    "ConsumerGroupHeartbeatResponse",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponseTopicPartitions",
+    "ConsumerGroupDescribeResponseAssignment",
+    "ConsumerGroupDescribeResponseMember",
+    "ConsumerGroupDescribeResponseGroup",
+    "ConsumerGroupDescribeResponse",
     "DescribeTopicPartitionsRequestTopic",
     "DescribeTopicPartitionsCursor",
     "DescribeTopicPartitionsRequest",

@@ -22,6 +22,7 @@ from tests.support.wire_client import Client, Closed, batch_of
 
 TOPIC, GROUP, TXN, CLUSTER = 29, 30, 31 + 22, 31
 NONE: set[int] = set()
+NO_SASL = 34  # on a listener without it
 
 # The error codes in the response to a client without permissions. Those of an empty set answer without what is hidden.
 EXPECTED: dict[str, set[int]] = {
@@ -39,6 +40,10 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeGroups": {GROUP},
     "ListGroups": NONE,
     "ApiVersions": NONE,
+    "SaslHandshake": {NO_SASL},
+    "SaslAuthenticate": {NO_SASL},
+    "DescribeUserScramCredentials": {CLUSTER},
+    "AlterUserScramCredentials": {CLUSTER},
     "CreateTopics": {TOPIC},
     "DeleteTopics": {TOPIC},
     "DeleteRecords": {TOPIC},
@@ -69,8 +74,12 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeTransactions": {TXN},
     "ListTransactions": NONE,
     "DescribeTopicPartitions": {TOPIC},
+    "ConsumerGroupHeartbeat": {GROUP},
+    "ConsumerGroupDescribe": {GROUP},
     "ShareGroupHeartbeat": {GROUP},
     "ShareGroupDescribe": {GROUP},
+    "ShareFetch": {GROUP},
+    "ShareAcknowledge": {GROUP},
     "InitializeShareGroupState": {CLUSTER},
     "ReadShareGroupState": {CLUSTER},
     "WriteShareGroupState": {CLUSTER},
@@ -132,7 +141,13 @@ def _value(field: Field, version: int, names: Names) -> Any:
         value = 10_000
     elif field.name in ("acks", "replica_id", "session_epoch"):
         value = -1
-    return [value or 0] if field.is_array and field.type in ("int32", "int64") else [value] if field.is_array else value
+    return (
+        [value or 0]
+        if field.is_array and field.type in ("int8", "int32", "int64")
+        else [value]
+        if field.is_array
+        else value
+    )
 
 
 def ask(client: Client, who: str, version: int, request: Any) -> tuple[Any, bytes]:

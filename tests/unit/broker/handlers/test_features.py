@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowstone.cluster.image.cluster_image import BrokerImage
-from flowstone.cluster.image.features import METADATA_VERSION, TRANSACTION_VERSION, FeatureRange
+from flowstone.cluster.image.features import GROUP_VERSION, METADATA_VERSION, TRANSACTION_VERSION, FeatureRange
 from flowstone.cluster.image.records import BrokerRegistered, FeatureLevelChanged
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import ApiVersionsRequest, UpdateFeaturesRequest, UpdateFeaturesRequestFeatureUpdate
@@ -74,10 +74,10 @@ def test_more_features_than_there_can_be_are_refused(supporting: Any) -> None:
 @pytest.mark.parametrize("version", [3, 4])
 def test_supported_and_finalized_features_are_advertised_with_an_epoch(supporting: Any, version: int) -> None:
     before = api_versions(supporting, version)
-    transactions = [(TRANSACTION_VERSION, 0, 2), (SHARE, 0, 1)] if version >= 4 else []
+    others = [(TRANSACTION_VERSION, 0, 2), (GROUP_VERSION, 0, 1), (SHARE, 0, 1)] if version >= 4 else []
     assert [(each.name, each.min_version, each.max_version) for each in before.supported_features] == [
         (METADATA_VERSION, 1, 2),
-        *transactions,
+        *others,
     ]
     assert [(each.name, each.max_version_level) for each in before.finalized_features] == [(METADATA_VERSION, 1)]
     supporting.call(2, update(2))

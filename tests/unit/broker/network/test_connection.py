@@ -537,7 +537,7 @@ def test_requests_received_with_the_one_that_mutes_their_connection_wait_for_the
             session.throttle(host.now, 500)
             return answer(frame, session)
 
-        connection._answer = mute
+        connection.answer = mute
         client.send([framed(b"one") + framed(b"two")])
         await turns()
         assert received(client) == framed(b"one"), "the response of a throttled request is not held back"

@@ -46,7 +46,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_one() -> None:
 
 
 def test_an_unknown_setting_of_a_flag_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(ConfigError, match=r"--set num\.partition=3: unknown setting .* did you mean num\.partitions"):
+    with pytest.raises(ConfigError, match=r"--set num\.partition: unknown setting .* did you mean num\.partitions"):
         settings.read_assignments(["num.partition=3"])
 
 

@@ -130,8 +130,8 @@ def test_null_names_of_the_flexible_version_are_read() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        (pack(">h", 3) + string("g"), b"\x00\x00"),
-        (pack(">h", 3) + string("g"), None),
+        (pack(">h", 17) + string("g"), b"\x00\x00"),
+        (pack(">h", 17) + string("g"), None),
         (encode(OFFSET)[0], pack(">hq", 5, 1)),
         (encode(GROUP)[0], pack(">hq", 99, 1)),
     ],

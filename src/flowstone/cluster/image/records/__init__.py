@@ -12,6 +12,7 @@ from flowstone.cluster.image.records.configs import BrokerConfigChanged, GroupCo
 from flowstone.cluster.image.records.declaration import MetadataRecord, UnknownRecord, decode, encode
 from flowstone.cluster.image.records.features import FeatureLevelChanged
 from flowstone.cluster.image.records.producers import ProducerIdsReserved
+from flowstone.cluster.image.records.scram import ScramCredentialChanged, ScramCredentialRemoved, ScramSecretChosen
 from flowstone.cluster.image.records.topics import (
     PartitionChanged,
     PartitionsAdded,
@@ -36,6 +37,9 @@ __all__ = [
     "PartitionChanged",
     "PartitionsAdded",
     "ProducerIdsReserved",
+    "ScramCredentialChanged",
+    "ScramCredentialRemoved",
+    "ScramSecretChosen",
     "TopicConfigChanged",
     "TopicCreated",
     "TopicDeleted",

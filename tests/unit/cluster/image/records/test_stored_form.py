@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flowstone.authentication.scram import ScramCredential, ScramMechanism
 from flowstone.cluster.image.acl import Acl
 from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint, PartitionImage
 from flowstone.cluster.image.features import FeatureRange
@@ -22,6 +23,9 @@ from flowstone.cluster.image.records import (
     PartitionChanged,
     PartitionsAdded,
     ProducerIdsReserved,
+    ScramCredentialChanged,
+    ScramCredentialRemoved,
+    ScramSecretChosen,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
@@ -65,6 +69,15 @@ STORED: list[tuple[MetadataRecord, str]] = [
     ),
     (BrokerFenced(1, 7), '{"type":"BrokerFenced","version":1,"node_id":1,"epoch":7}'),
     (BrokerUnregistered(1, 7), '{"type":"BrokerUnregistered","version":1,"node_id":1,"epoch":7}'),
+    (
+        ScramCredentialChanged("admin", ScramMechanism.SHA_512, ScramCredential(b"s", b"\x01", b"\xff", 4096)),
+        '{"type":"ScramCredentialChanged","version":1,"user":"admin","mechanism":2,"credential":["73","01","ff",4096]}',
+    ),
+    (
+        ScramCredentialRemoved("admin", ScramMechanism.SHA_256),
+        '{"type":"ScramCredentialRemoved","version":1,"user":"admin","mechanism":1}',
+    ),
+    (ScramSecretChosen(b"\x02"), '{"type":"ScramSecretChosen","version":1,"secret":"02"}'),
     (ControllerElected(2, 3), '{"type":"ControllerElected","version":1,"node_id":2,"epoch":3}'),
     (
         TopicCreated("t\u00f6.pic", ID, (SETTLED, MOVING), {"a": "1"}),

@@ -1,0 +1,1 @@
+"""The identity of clients: the security of each listener, and logins."""

@@ -1,0 +1,103 @@
+"""The server's side of each SASL mechanism: messages of the client in, challenges and the user out.
+
+A mechanism is made for one login. `step` raises LoginRefused, with a reason for the broker's log, and ValueError for
+malformed messages. Work of milliseconds runs in a worker thread.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import NamedTuple, Protocol
+
+from flowstone.authentication import plain
+from flowstone.authentication.errors import LoginRefused
+from flowstone.authentication.scram import (
+    NONCE_CHARACTERS,
+    ScramCredential,
+    ScramMechanism,
+    ScramServer,
+    has_password,
+    invented_credential,
+)
+from flowstone.broker.loop.workers import Workers
+
+
+class Authenticated(NamedTuple):
+    """The outcome of a login."""
+
+    user: str
+    # The end of the credential's validity in ms since the epoch, after which the session ends; None: it has none.
+    expires_at_ms: int | None = None
+
+
+class Step(NamedTuple):
+    """What is sent to the client, and the outcome if the login is complete."""
+
+    challenge: bytes
+    outcome: Authenticated | None = None
+
+
+class Mechanism(Protocol):
+    async def step(self, message: bytes) -> Step: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Where mechanisms look users up."""
+
+    scram: Callable[[], Mapping[tuple[str, ScramMechanism], ScramCredential]]
+    # The secret behind the salts of users who do not exist.
+    secret: Callable[[], bytes]
+    workers: Workers
+
+
+class Plain:
+    """PLAIN: compares the password with that of the settings, or checks it against a SCRAM credential."""
+
+    def __init__(self, users: Mapping[str, str], credentials: Credentials) -> None:
+        self._users, self._credentials = users, credentials
+
+    async def step(self, message: bytes) -> Step:
+        user, password = plain.parse(message)
+        expected = self._users.get(user)
+        if expected is not None:
+            if not hmac.compare_digest(expected.encode(), password.encode()):
+                raise LoginRefused(f"the password of {user} is wrong")
+            return Step(b"", Authenticated(user))
+        if await self._credentials.workers.compute(self._check(user, password)):
+            return Step(b"", Authenticated(user))
+        raise LoginRefused(f"the password of {user} is wrong, or there is no such user")
+
+    def _check(self, user: str, password: str) -> Callable[[], bool]:
+        """Return a function that checks the password. It takes as long for a user who does not exist."""
+        stored = self._credentials.scram()
+        for mechanism in (ScramMechanism.SHA_512, ScramMechanism.SHA_256):
+            credential = stored.get((user, mechanism))
+            if credential is not None:
+                break
+        else:
+            mechanism = ScramMechanism.SHA_512
+            credential = invented_credential(mechanism, user, self._credentials.secret())
+        return lambda: has_password(mechanism, credential, password)
+
+
+class Scram:
+    """SCRAM-SHA-256 and SCRAM-SHA-512: two messages each way."""
+
+    def __init__(self, mechanism: ScramMechanism, credentials: Credentials) -> None:
+        self._mechanism, self._credentials = mechanism, credentials
+        self._server: ScramServer | None = None
+
+    async def step(self, message: bytes) -> Step:
+        if self._server is None:
+            self._server = ScramServer(self._mechanism, token_hex(NONCE_CHARACTERS // 2))
+            self._server.parse_first(message)
+            return Step(self._server.challenge(self._credential(self._server.user)))
+        return Step(self._server.final(message), Authenticated(self._server.user))
+
+    def _credential(self, user: str) -> ScramCredential:
+        found = self._credentials.scram().get((user, self._mechanism))
+        return found or invented_credential(self._mechanism, user, self._credentials.secret())

@@ -1,0 +1,1 @@
+"""Handlers of the APIs of consumer groups (KIP-848)."""

@@ -1,0 +1,1 @@
+"""The APIs of logins and users, one file each."""

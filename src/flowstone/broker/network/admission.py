@@ -1,0 +1,151 @@
+"""What happens between a listener and a connection that may send requests: the TLS handshake, and the login's gate.
+
+There is an `Admission` for each listener with TLS or SASL. Handshakes in progress count as connections. Those that take
+longer than `connection.login.timeout.ms` are closed, and so are connections that have not logged in by then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from secrets import token_bytes
+from typing import TYPE_CHECKING, Protocol
+
+from flowstone.authentication.distinguished_names import subject_of
+from flowstone.authentication.errors import LoginRefused
+from flowstone.broker.authentication.listener_security import ListenerSecurity
+from flowstone.broker.authentication.mechanisms import Credentials
+from flowstone.broker.authentication.sasl_login import USER_TYPE, SaslLogin
+from flowstone.broker.network.login_gate import LOGIN_FRAME_BYTES_MAX, LoginGate
+from flowstone.broker.requests.context import Services
+from flowstone.broker.requests.session import Principal
+from flowstone.ports.network import Channel
+from flowstone.ports.tls import TlsChannel, secure
+
+if TYPE_CHECKING:
+    from flowstone.broker.network.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+SECRET_BYTES = 32
+
+
+class Door(Protocol):
+    """The parts of the server that an admission uses."""
+
+    def open(self, channel: Channel, listener_name: str, admit: Callable[[Connection], None] | None = None) -> None: ...
+
+    def leave(self, host: str) -> None: ...
+
+
+class Admission:
+    def __init__(self, security: ListenerSecurity, services: Services, door: Door) -> None:
+        """Create the admission of one listener. Raises ConfigError if its key or certificates are unusable."""
+        self._security, self._clock, self._door = security, services.clock, door
+        self._request_bytes_max = services.config.socket_request_max_bytes
+        self._timeout_s = services.config.connection_login_timeout_ms / 1000
+        self._context = security.server_context() if security.has_tls else None
+        # As long as the cluster has no credential, and so no secret.
+        own_secret = token_bytes(SECRET_BYTES)
+        self._credentials = Credentials(
+            lambda: services.metadata.image.scram_credentials,
+            lambda: services.metadata.image.scram_secret or own_secret,
+            services.workers,
+        )
+        # When each began, in order of time.
+        self._handshakes: dict[TlsChannel, float] = {}
+        self._logins: dict[Connection, float] = {}
+
+    @property
+    def handshake_count(self) -> int:
+        return len(self._handshakes)
+
+    def accept(self, channel: Channel) -> None:
+        """Admit a connection that was accepted. Raises OSError if it is broken already."""
+        if self._context is None:
+            self._door.open(channel, self._security.name, partial(self._admit, None))
+            return
+        try:
+            tls = secure(channel, self._context.current)
+        except OSError:
+            self._door.leave(_host(channel))
+            raise
+        self._handshakes[tls] = self._clock.monotonic()
+        tls.handshake(partial(self._shaken, tls))
+
+    def sweep(self, now: float) -> None:
+        """Close what has taken too long, and follow changed certificates."""
+        late = now - self._timeout_s
+        for tls, began in tuple(self._handshakes.items()):
+            if began > late:
+                break
+            self._fail(tls, "the TLS handshake was not complete within connection.login.timeout.ms")
+        for connection, began in tuple(self._logins.items()):
+            if began > late:
+                break
+            del self._logins[connection]
+            connection.close("the client did not log in within connection.login.timeout.ms")
+        if self._context is not None:
+            self._context.refresh()
+
+    def close(self) -> None:
+        """Close the connections whose handshake is not complete."""
+        for tls in tuple(self._handshakes):
+            self._fail(tls, "the broker is stopping")
+
+    def _shaken(self, tls: TlsChannel, error: Exception | None) -> None:
+        if error is not None:
+            self._fail(tls, str(getattr(error, "reason", None) or error))
+            return
+        try:
+            user = self._certified_user(tls)
+        except LoginRefused as refused:
+            self._fail(tls, str(refused))
+            return
+        del self._handshakes[tls]
+        self._door.open(tls, self._security.name, partial(self._admit, user))
+
+    def _fail(self, tls: TlsChannel, reason: str) -> None:
+        logger.info("TLS handshake with %s on listener %s failed: %s", tls.peer, self._security.name, reason)
+        del self._handshakes[tls]
+        tls.close()
+        self._door.leave(_host(tls))
+
+    def _certified_user(self, tls: TlsChannel) -> str | None:
+        """Return the user that the client's certificate names, or None if it has none. Raises LoginRefused."""
+        certificate = None if self._security.has_sasl else tls.peer_certificate
+        if not certificate:
+            return None
+        try:
+            name = subject_of(certificate)
+        except ValueError as error:
+            raise LoginRefused(f"the certificate names no user: {error}") from None
+        user = self._security.mapping.user_of(name)
+        if user is None:
+            raise LoginRefused(f"no rule of ssl.principal.mapping.rules applies to {name!r}")
+        return user
+
+    def _admit(self, user: str | None, connection: Connection) -> None:
+        session = connection.session
+        if user is not None:
+            session.principal = Principal(USER_TYPE, user)
+        if not self._security.has_sasl:
+            return
+        login = SaslLogin(self._security, self._credentials, self._clock, session, partial(self._logged_in, connection))
+        connection.request_bytes_max = min(LOGIN_FRAME_BYTES_MAX, self._request_bytes_max)
+        connection.answer = LoginGate(login, connection.answer, self._clock).answer
+        session.login, session.on_end = login, connection.finish
+        self._logins[connection] = self._clock.monotonic()
+
+    def forget(self, connection: Connection) -> None:
+        """Note that the connection is closed."""
+        self._logins.pop(connection, None)
+
+    def _logged_in(self, connection: Connection) -> None:
+        connection.request_bytes_max = self._request_bytes_max
+        self._logins.pop(connection, None)
+
+
+def _host(channel: Channel) -> str:
+    return channel.peer.rpartition(":")[0]

@@ -1,0 +1,51 @@
+"""The settings of authorization and of the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowstone.config.coordinators import CoordinatorConfig
+from flowstone.config.setting import KIB, MIB, Kind, broker_setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessConfig(CoordinatorConfig):
+    """What clients may do, and what is logged of it."""
+
+    authorizer_class_name: str = broker_setting(
+        "authorizer.class.name",
+        Kind.STRING,
+        "",
+        "StandardAuthorizer, or Kafka's full name of it: access rules (ACLs) decide what clients may do. Empty: every "
+        "client may do everything.",
+        choices=("", "StandardAuthorizer", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    )
+    super_users: str = broker_setting(
+        "super.users",
+        Kind.STRING,
+        "",
+        "Principals that may do everything, separated by semicolons: User:admin;User:broker-1.",
+    )
+    allow_everyone_if_no_acl_found: bool = broker_setting(
+        "allow.everyone.if.no.acl.found",
+        Kind.BOOLEAN,
+        False,
+        "Whether everybody may use a resource that no access rule names.",
+    )
+    audit_log_directory: str = broker_setting(
+        "audit.log.directory",
+        Kind.STRING,
+        "",
+        "Directory of the audit log (audit.jsonl); empty: audit in the first of log.dirs; off: none.",
+    )
+    audit_log_max_bytes: int = broker_setting(
+        "audit.log.max.bytes", Kind.LONG, 64 * MIB, "Size at which a file of the audit log is renamed.", low=4 * KIB
+    )
+    audit_log_max_files: int = broker_setting(
+        "audit.log.max.files",
+        Kind.INT,
+        10,
+        "Number of files of the audit log; the oldest is removed.",
+        low=1,
+        high=1000,
+    )

@@ -1,0 +1,191 @@
+"""The settings of encryption and authentication: TLS, SASL, users.
+
+Those in `PER_LISTENER` may be given for one listener only, as `listener.name.<listener>.<setting>` with the listener's
+name in lower case. `<mechanism>.sasl.jaas.config` also names the mechanism, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowstone.config.setting import INT_MAX, LONG_MAX, Kind, broker_setting
+
+LISTENER_PREFIX = "listener.name."
+SCRAM_NAMES = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+SASL_MECHANISMS = ("PLAIN", *SCRAM_NAMES)
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSecurityConfig:
+    """How connections are encrypted and clients are authenticated."""
+
+    listener_security_protocol_map: tuple[str, ...] = broker_setting(
+        "listener.security.protocol.map",
+        Kind.LIST,
+        (),
+        "The security protocol of each listener, as NAME:PROTOCOL; PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL are "
+        "protocols, and the names of listeners that use them. A listener that is not named here must have such a name.",
+    )
+    security_inter_broker_protocol: str = broker_setting(
+        "security.inter.broker.protocol",
+        Kind.STRING,
+        "",
+        "The brokers connect to each other through the listener with this protocol; instead of "
+        "inter.broker.listener.name.",
+        choices=("", *SECURITY_PROTOCOLS),
+    )
+    sasl_enabled_mechanisms: tuple[str, ...] = broker_setting(
+        "sasl.enabled.mechanisms",
+        Kind.LIST,
+        SCRAM_NAMES,
+        "The mechanisms with which clients may log in. PLAIN takes the users of sasl.jaas.config and those of SCRAM.",
+        choices=SASL_MECHANISMS,
+    )
+    sasl_mechanism_inter_broker_protocol: str = broker_setting(
+        "sasl.mechanism.inter.broker.protocol",
+        Kind.STRING,
+        "SCRAM-SHA-512",
+        "The mechanism with which this broker logs in to other brokers; the user is that of sasl.jaas.config.",
+        choices=SASL_MECHANISMS,
+    )
+    sasl_jaas_config: str = broker_setting(
+        "sasl.jaas.config",
+        Kind.PASSWORD,
+        "",
+        "Users, in Kafka's form: a login module, required, and options; username and password are those with which "
+        "this broker logs in to others, and user_NAME the password of a user who logs in with PLAIN.",
+    )
+    connections_max_reauth_ms: int = broker_setting(
+        "connections.max.reauth.ms",
+        Kind.LONG,
+        0,
+        "How long after a login a client must log in again over the same connection, or the connection is closed; 0: "
+        "never.",
+        low=0,
+        high=LONG_MAX,
+    )
+    connection_failed_authentication_delay_ms: int = broker_setting(
+        "connection.failed.authentication.delay.ms",
+        Kind.INT,
+        100,
+        "How long the answer to a failed login is delayed, after which the connection is closed.",
+        low=0,
+        high=INT_MAX,
+    )
+    connection_login_timeout_ms: int = broker_setting(
+        "connection.login.timeout.ms",
+        Kind.INT,
+        30_000,
+        "How long a client may take for its TLS handshake and its login.",
+        low=1,
+    )
+    scram_credentials_file: str = broker_setting(
+        "scram.credentials.file",
+        Kind.STRING,
+        "",
+        "A file with SCRAM credentials, which only its owner may read. Those of users whom the cluster has no "
+        "credentials of are stored at the start. `flowstone secure init` writes one for its admin user.",
+    )
+    ssl_keystore_type: str = broker_setting(
+        "ssl.keystore.type", Kind.STRING, "PEM", "The form of the key and its certificates.", choices=("PEM",)
+    )
+    ssl_keystore_location: str = broker_setting(
+        "ssl.keystore.location",
+        Kind.STRING,
+        "",
+        "A PEM file with the private key of the listener and its certificate, followed by those of the authorities in "
+        "between. It is read again when it changes.",
+    )
+    ssl_keystore_key: str = broker_setting(
+        "ssl.keystore.key", Kind.PASSWORD, "", "The private key in PEM form, instead of ssl.keystore.location."
+    )
+    ssl_keystore_certificate_chain: str = broker_setting(
+        "ssl.keystore.certificate.chain", Kind.PASSWORD, "", "The certificates of ssl.keystore.key in PEM form."
+    )
+    ssl_key_password: str = broker_setting(
+        "ssl.key.password", Kind.PASSWORD, "", "The password of the private key, if it is encrypted."
+    )
+    ssl_truststore_type: str = broker_setting(
+        "ssl.truststore.type", Kind.STRING, "PEM", "The form of the trusted certificates.", choices=("PEM",)
+    )
+    ssl_truststore_location: str = broker_setting(
+        "ssl.truststore.location",
+        Kind.STRING,
+        "",
+        "A PEM file with the certificates of the authorities that sign certificates of clients and of other brokers. "
+        "It is read again when it changes.",
+    )
+    ssl_truststore_certificates: str = broker_setting(
+        "ssl.truststore.certificates", Kind.PASSWORD, "", "The same in PEM form, instead of ssl.truststore.location."
+    )
+    ssl_client_auth: str = broker_setting(
+        "ssl.client.auth",
+        Kind.STRING,
+        "none",
+        "Whether clients of a listener with the protocol SSL are asked for a certificate, which then names their user; "
+        "with SASL_SSL they may be required to have one, and the login names the user.",
+        choices=("none", "requested", "required"),
+    )
+    ssl_enabled_protocols: tuple[str, ...] = broker_setting(
+        "ssl.enabled.protocols", Kind.LIST, ("TLSv1.2", "TLSv1.3"), "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3")
+    )
+    ssl_cipher_suites: tuple[str, ...] = broker_setting(
+        "ssl.cipher.suites",
+        Kind.LIST,
+        (),
+        "Cipher suites of TLS 1.2, by the names of the standards or of OpenSSL; empty: those of OpenSSL.",
+    )
+    ssl_endpoint_identification_algorithm: str = broker_setting(
+        "ssl.endpoint.identification.algorithm",
+        Kind.STRING,
+        "https",
+        "With https, this broker checks that the certificate of another broker is for the address that it connects to; "
+        "empty: it does not.",
+        choices=("", "https"),
+    )
+    ssl_principal_mapping_rules: str = broker_setting(
+        "ssl.principal.mapping.rules",
+        Kind.STRING,
+        "DEFAULT",
+        "Rules that turn the distinguished name of a client's certificate into a user name, as in Kafka: "
+        "RULE:pattern/replacement/ with an L or U for lower or upper case, separated by commas; the first that matches "
+        "applies, and DEFAULT is the whole name.",
+    )
+
+
+# The settings that may be given for one listener; the other settings of this module concern all of them.
+PER_LISTENER = frozenset(
+    {
+        "connections.max.reauth.ms",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "ssl.cipher.suites",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.principal.mapping.rules",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+    }
+)
+
+
+def split_listener_setting(name: str) -> tuple[str, str] | None:
+    """Return the listener (in upper case) and the setting of a `listener.name.` name; None if it is none of those.
+
+    The setting `<mechanism>.sasl.jaas.config` is returned with the mechanism in lower case.
+    """
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, setting = name.removeprefix(LISTENER_PREFIX).partition(".")
+    mechanism, dot, rest = setting.partition(".")
+    if dot and rest == "sasl.jaas.config" and mechanism.upper() in SASL_MECHANISMS:
+        return listener.upper(), setting.lower()
+    return (listener.upper(), setting) if listener and setting in PER_LISTENER else None
