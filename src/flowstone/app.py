@@ -149,6 +149,8 @@ class App:
         except BaseException:
             self.kill()
             raise
+        interval_ms = self.config.share_coordinator_state_topic_prune_interval_ms
+        self._share_states.start_pruning(self._partitions, self._logs, interval_ms)
         self._disks.start()
         self._server.start()
         self.survey.start()

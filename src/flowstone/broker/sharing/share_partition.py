@@ -95,6 +95,7 @@ class SharePartition:
                     if each.state is AVAILABLE:
                         each.not_before_ms = not_before_ms
                         self._delay(not_before_ms)
+                self.window.join(offset, offset)
         self._advance()
 
     @property
@@ -326,6 +327,8 @@ class SharePartition:
                 else:
                     self._roll_back(each, now_ms)
             self.window.join(first, last)
+            if not ticket_is_durable:  # what needed no answer is written again
+                self._staged.append((first, last))
         self._advance()
 
     def _apply(self, each: Range, now_ms: int) -> None:
