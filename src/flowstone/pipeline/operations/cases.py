@@ -169,7 +169,7 @@ class _CaseRun:
         if isinstance(target, ConsoleSink):
             return collect(rows)
         if isinstance(target, TableSink):
-            here = replace(target, path=str(self._directory / sink.name))
+            here = replace(target, path=str(self._directory / sink.name), options={})
             tables.write(rows.drop(RECORD), here, None)
             return collect(tables.read(self._spark, here.kind, here.path, here.options))
         assert isinstance(target, TopicSink)
