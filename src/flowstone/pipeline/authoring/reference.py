@@ -94,7 +94,8 @@ def _declarations(some: Sequence[Declaration], what: str) -> Iterator[str]:
 
 def _python(name: str, function: Any) -> str:
     """Return a function's signature as a block of Python, on one line if it is short."""
-    shown, is_keyword = [], False
+    shown: list[str] = []
+    is_keyword = False
     for each in inspect.signature(function).parameters.values():
         if each.name in ("self", "function"):
             continue

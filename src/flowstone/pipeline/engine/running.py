@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flowstone.pipeline import tables
 from flowstone.pipeline.engine.checkpoints import read_text
 from flowstone.pipeline.engine.evaluation import Counts, Evaluation
 from flowstone.pipeline.engine.outputs import MicroBatchId, records, show, write_records, write_table
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-LOGGER = logging.getLogger("flowstone.pipeline")
 ROWS_IN = ""  # counts the rows of the root, beside those of sinks by their names
 QUERY_ID = "sql.streaming.queryId"  # a property of Spark's thread while a micro-batch runs
 
@@ -89,7 +86,6 @@ class _Body:
 
     def __init__(self, model: PipelineModel, query: Query, checkpoint: str, listener: Listener) -> None:
         self._model, self._query, self._checkpoint, self._listener = model, query, checkpoint, listener
-        self._compacted_s: dict[str, float] = {}  # when, by sink
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         if self._listener.is_stopping():
@@ -117,24 +113,8 @@ class _Body:
         finally:
             rows.unpersist()
         seconds = time.monotonic() - started
-        self._compact_tables()
         rows_out = {each: counts.rows.get(each, 0) for each in outputs}
         return BatchReport(self._query.name, number, counts, counts.rows.get(ROWS_IN, 0), rows_out, ends, seconds)
-
-    def _compact_tables(self) -> None:
-        """Compact the tables for which it is time. A failure is only logged: the rows are written."""
-        now_s = time.monotonic()
-        for sink in self._query.sinks:
-            target = sink.target
-            if not isinstance(target, TableSink) or not target.compact_every_s:
-                continue
-            if now_s - self._compacted_s.setdefault(sink.name, now_s) < target.compact_every_s:
-                continue
-            self._compacted_s[sink.name] = now_s
-            try:
-                tables.compact(target)
-            except Exception as error:  # whatever the storage raises
-                LOGGER.warning("flowstone: sink %s: the table could not be compacted: %s", sink.name, error)
 
     def _evaluate(self, rows: DataFrame) -> Evaluation:
         evaluation, spark = Evaluation(self._model), rows.sparkSession

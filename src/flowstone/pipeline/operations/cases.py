@@ -129,7 +129,7 @@ class _CaseRun:
         if isinstance(target, ConsoleSink):
             return collect(rows)
         if isinstance(target, TableSink):
-            sink = replace(sink, target=replace(target, path=str(self._directory / sink.name)))
+            sink = replace(sink, target=replace(target, path=str(self._directory / sink.name), options={}))
             assert isinstance(sink.target, TableSink)
             tables.write(rows.drop(RECORD), sink.target, None)
         else:

@@ -138,7 +138,7 @@ class PipelineUnderTest:
             return replace(each, origin=replace(origin, path=path))
 
         def sink(each: Sink) -> Sink:
-            if not isinstance(each.target, TableSink) or each.target.kind == "iceberg":
+            if not isinstance(each.target, TableSink):
                 return each
             return replace(each, target=replace(each.target, path=self._scratch_path(each.name), options={}))
 
