@@ -39,7 +39,7 @@ class Brokers:
         Without `security` that of the process is used (`security.default_security`).
         """
         self._client_id, self._security = client_id, security or default_security()
-        self._bootstrap = _addresses(bootstrap)
+        self._bootstrap = parse_bootstrap(bootstrap)
         self._nodes: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._shared: dict[Address, Connection] = {}
@@ -176,7 +176,8 @@ def _check_described(topic: MetadataResponseTopic, partition: TopicPartition) ->
         )
 
 
-def _addresses(bootstrap: str) -> list[Address]:
+def parse_bootstrap(bootstrap: str) -> list[Address]:
+    """Return the addresses of a comma-separated list of HOST:PORT. Raises BadAddress if it is none."""
     addresses = [_address(each.strip()) for each in bootstrap.split(",") if each.strip()]
     if not addresses:
         raise BadAddress("no broker was named: give its address as HOST:PORT, or several with commas")

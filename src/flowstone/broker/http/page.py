@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from flowstone.broker.http.callers import NOBODY, Caller
+from flowstone.broker.requests.access import Access
 from flowstone.broker.requests.permissions import Permission
 from flowstone.errors import ApiError, ErrorCode
 
@@ -67,6 +69,7 @@ class PageRequest(NamedTuple):
     parameters: Mapping[str, str | int]
     # The body of a POST.
     body: bytes = b""
+    caller: Caller = NOBODY
 
     def text(self, name: str) -> str | None:
         """Return a parameter that is declared as `Text`, or None if the request does not have it."""
@@ -119,6 +122,8 @@ class Page:
     subscribe: Subscribe | None = None
     parameters: Sequence[Text | Integer] = ()
     content_type: str = JSON_TYPE
+    # Whether the handler itself checks the permissions for topics and groups whose names are no parameters (`callers`).
+    checks_names: bool = False
     # A probe is answered even while the limit of pages being made is reached.
     is_probe: bool = False
     _by_name: Mapping[str, Text | Integer] = field(init=False, repr=False)
@@ -144,6 +149,8 @@ class Site(NamedTuple):
 
     pages: Sequence[Page]
     context: Any
+    # None if no authorizer is configured.
+    access: Access | None = None
 
 
 def table_rows(pages: Sequence[Page]) -> Iterator[str]:

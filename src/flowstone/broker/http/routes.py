@@ -22,11 +22,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from flowstone.broker.http.callers import NOBODY, Caller
 from flowstone.broker.http.connections import KEEP_ALIVE_S, REQUEST_HEAD_BYTES_MAX, HttpConnection, State
 from flowstone.broker.http.event_streams import STREAMS_MAX, EventStreams
 from flowstone.broker.http.page import ACCEPTED, GET, JSON_TYPE, OK, Answer, Page, PageRequest, Site
 from flowstone.broker.http.pages.json_documents import BAD_REQUEST, PAGE_ERRORS, error_answer
 from flowstone.broker.loop.time_slices import yield_to_loop
+from flowstone.broker.requests.session import ANONYMOUS
 from flowstone.ports.network import Acceptor, Socket
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ PAGES_AT_ONCE_MAX = 8
 # The time that a stop leaves for answers under way.
 FINISH_TIMEOUT_S = 0.5
 
+# The key of a request's ASGI scope under which a login puts its `Principal`.
+PRINCIPAL = "flowstone.principal"
 TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 413, 415, 503
 
 
@@ -143,7 +147,7 @@ class _Routes:
     """The endpoints of a site's pages: each checks a request against the page's declaration and calls its handler."""
 
     def __init__(self, site: Site, limits: PageLimits, streams: EventStreams) -> None:
-        self._context, self._limits, self._streams = site.context, limits, streams
+        self._context, self._access, self._limits, self._streams = site.context, site.access, limits, streams
         self._by_path: dict[str, dict[str, Page]] = {}
         for page in site.pages:
             self._by_path.setdefault(page.path, {})[page.method] = page
@@ -166,11 +170,13 @@ class _Routes:
         return answer
 
     async def _answer(self, page: Page, request: Request) -> ASGIApp:
+        caller = self._caller(request)
         parameters = page.parse(request.query_params)
+        caller.require_all(page.permissions, parameters, checks_names=page.checks_names)
         if page.subscribe is not None:
-            return self._stream(page, request, PageRequest(parameters))
+            return self._stream(page, request, PageRequest(parameters, caller=caller))
         if page.method == GET:
-            return await self._make(page, PageRequest(parameters))
+            return await self._make(page, PageRequest(parameters, caller=caller))
         # A page of another site can make a browser post forms and text here, but not JSON.
         if request.headers.get("content-type", "").partition(";")[0].strip() != JSON_TYPE:
             return _state(UNSUPPORTED_TYPE, "refused", reason=f"the body must be {JSON_TYPE}")
@@ -180,7 +186,14 @@ class _Routes:
             return Response(status_code=BAD_REQUEST)
         if body is None:
             return _state(TOO_LARGE, "refused", reason=f"the body has more than {BODY_BYTES_MAX} bytes")
-        return await self._make(page, PageRequest(parameters, body))
+        return await self._make(page, PageRequest(parameters, body, caller))
+
+    def _caller(self, request: Request) -> Caller:
+        if self._access is None:
+            return NOBODY
+        return Caller(
+            self._access, request.client.host if request.client else "", request.scope.get(PRINCIPAL, ANONYMOUS)
+        )
 
     async def _make(self, page: Page, asked: PageRequest) -> Response:
         assert page.handler is not None

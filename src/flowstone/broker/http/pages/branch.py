@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowstone.broker.http.page import ACCEPTED, POST, Answer, Page, PageRequest
 from flowstone.broker.http.pages.json_documents import read_json
-from flowstone.broker.requests.permissions import TOPIC_CREATE, TOPIC_READ
+from flowstone.broker.requests.permissions import GROUP_READ, TOPIC_CREATE, TOPIC_READ
 from flowstone.broker.topics.branching import BranchedTopic, BranchRequest
+from flowstone.cluster.image.acl import WILDCARD
 from flowstone.cluster.image.ids import id_text
 from flowstone.errors import ApiError, ErrorCode
 
@@ -29,6 +30,10 @@ TIME_MS_MAX = 2**63 - 1
 
 async def _branch(context: PageContext, asked: PageRequest) -> Answer:
     request = _read(asked.body, context.cluster_id)
+    asked.caller.require(TOPIC_READ, request.source)
+    asked.caller.require(TOPIC_CREATE, request.target)
+    if request.with_groups:
+        asked.caller.require(GROUP_READ, WILDCARD)  # the offsets of every group are copied
     task = context.branches.begin(request)
     await asyncio.wait([task], timeout=ANSWER_WAIT_S)
     if not task.done():
@@ -70,6 +75,7 @@ BRANCH = Page(
     POST,
     "/branch",
     summary="create a branch of a topic: see [travel in time](time-travel.md)",
-    permissions=(TOPIC_READ, TOPIC_CREATE),
+    permissions=(TOPIC_READ, TOPIC_CREATE, GROUP_READ),
     handler=_branch,
+    checks_names=True,
 )

@@ -14,7 +14,7 @@ from flowstone.broker.http.page import (
     PageRequest,
     Text,
 )
-from flowstone.broker.requests.permissions import TOPIC_DESCRIBE
+from flowstone.broker.requests.permissions import GROUP_DESCRIBE, TOPIC_DESCRIBE
 from flowstone.broker.topics.offset_explanation import Explaining
 from flowstone.config import INT_MAX, LONG_MAX
 from flowstone.errors import ApiError, ErrorCode
@@ -35,6 +35,7 @@ async def _explain(context: PageContext, request: PageRequest) -> Answer:
         document = await explaining.explain(TopicPartition(topic, partition), offset)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the batch is damaged: {error.message}") from None
+    document["groups"] = [each for each in document["groups"] if request.caller.may(GROUP_DESCRIBE, each["group"])]
     return Answer(json.dumps({**document, "cluster_id": context.cluster_id}).encode())
 
 
@@ -42,8 +43,9 @@ EXPLAIN = Page(
     GET,
     "/explain",
     summary="where an offset is stored, who wrote and read it, when it expires: see [travel in time](time-travel.md)",
-    permissions=(TOPIC_DESCRIBE,),
+    permissions=(TOPIC_DESCRIBE, GROUP_DESCRIBE),
     handler=_explain,
+    checks_names=True,
     parameters=(
         Text("topic", TOPIC_NAME_CHARACTERS_MAX, is_required=True),
         Integer("partition", INT_MAX, is_required=True),

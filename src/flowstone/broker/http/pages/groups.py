@@ -36,7 +36,8 @@ async def _groups(context: PageContext, request: PageRequest) -> Answer:
         one = await context.survey.group(group_id)
         found: Sequence[GroupStatus] = [one] if one is not None else []
     else:
-        found = await context.survey.all_groups()
+        everything = await context.survey.all_groups()
+        found = [each for each in everything if request.caller.may(GROUP_DESCRIBE, each.group_id)]
     encoded: list[str] = []
     partition_count = 0
     for group in found:
@@ -55,5 +56,6 @@ GROUPS = Page(
     summary="consumer groups, their members and their lag: see [consumer groups](groups.md)",
     permissions=(GROUP_DESCRIBE,),
     handler=_groups,
+    checks_names=True,
     parameters=(Text("group", GROUP_ID_CHARACTERS_MAX),),
 )

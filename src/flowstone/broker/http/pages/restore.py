@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 async def _restore(context: PageContext, asked: PageRequest) -> Answer:
     request = _read(asked.body, context.cluster_id)
+    asked.caller.require(TOPIC_CREATE, request.topic)
     topic_id = await restore_topic(context.services, request)
     return Answer(json.dumps({"topic": request.topic, "topic_id": id_text(topic_id)}).encode())
 
@@ -48,4 +49,5 @@ RESTORE = Page(
     summary="create a topic from what `flowstone restore` has staged: see [disks](disks.md#backup-and-restore)",
     permissions=(TOPIC_CREATE,),
     handler=_restore,
+    checks_names=True,
 )
