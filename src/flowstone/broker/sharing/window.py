@@ -103,9 +103,9 @@ class Window:
         return len(self._ranges)
 
     def append(self, added: Range) -> None:
-        """Add a range at the end, which must follow without a gap."""
+        """Add a range at the end, which must follow without a gap; one that is acquired remains a range of its own."""
         assert added.first == self.next_offset, (added, self.next_offset)
-        if self._ranges and self._ranges[-1].is_like(added):
+        if added.state is not ACQUIRED and self._ranges and self._ranges[-1].is_like(added):
             self._ranges[-1].last = added.last
         else:
             self._ranges.append(added)

@@ -33,7 +33,7 @@ from flowstone.coordinator.groups.classic import joining, membership, timeouts
 from flowstone.coordinator.groups.classic.group import Group, as_classic
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.consumer import administration as consumer_administration
-from flowstone.coordinator.groups.consumer import classic_members, regexes
+from flowstone.coordinator.groups.consumer import classic_members, conversion, regexes
 from flowstone.coordinator.groups.consumer import commits as consumer_commits
 from flowstone.coordinator.groups.consumer import heartbeat as consumer_heartbeat
 from flowstone.coordinator.groups.consumer import replay as consumer_replay
@@ -198,7 +198,10 @@ class GroupShard:
     def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
         turn = Turn(self._state, now_ms)
         group = self._state.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup) and group.is_empty:
+            conversion.give_way(turn, group)
+            joining.join(turn, token, request)
+        elif isinstance(group, ConsumerGroup):
             classic_members.join(turn, token, group, request)
         elif isinstance(group, ShareGroup):
             turn.reply(token, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
@@ -228,6 +231,12 @@ class GroupShard:
 
     def describe_consumer_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
         return self._run(consumer_administration.describe, now_ms, token, group_id)
+
+    def survey_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
+        """Reply with a ConsumerGroupDescribed for a consumer group, and with a DescribedGroup for any other."""
+        if isinstance(self._state.groups.get(group_id), ConsumerGroup):
+            return self._run(consumer_administration.describe, now_ms, token, group_id)
+        return self._run(administration.describe, now_ms, token, group_id)
 
     def regexes_resolved(self, now_ms: int, group_id: str, found: dict[str, tuple[str, ...]] | None) -> GroupEffects:
         """Store the topics that match the regular expressions of a group; None: they could not be determined."""

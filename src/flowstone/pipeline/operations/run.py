@@ -34,6 +34,7 @@ class RunOptions:
     once: bool = False
     master: str = ""
     restarts: int = RESTARTS_DEFAULT
+    takes_lock: bool = True  # the file in the pipeline's directory, besides the lease on the broker
 
 
 @dataclass
@@ -76,7 +77,8 @@ def run(
     """
     master = options.master or model.master or DEFAULT_MASTER
     with StateStore(model.bootstrap, model.name) as store:
-        state_run = store.begin_run(model.directory, spec_hash=spec_hash(model), master=master)
+        directory = model.directory if options.takes_lock else None
+        state_run = store.begin_run(directory, spec_hash=spec_hash(model), master=master)
         reason = "failed"
         try:
             summary = _Session(model, options, stopping, reporter, store, state_run).run(open_spark)

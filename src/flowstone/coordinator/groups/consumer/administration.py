@@ -40,6 +40,10 @@ def describe(turn: Turn, token: Any, group_id: str) -> None:
             members=members,
             names={topic_id: name for topic_id, name in names.items() if name is not None},
             unsettled=unsettled(turn, group),
+            topics=tuple(sorted(group.subscribed_topics())),
+            rebalance_count=group.rebalance_count,
+            rebalance_reason=group.rebalance_reason,
+            rebalance_timestamp_ms=group.rebalance_timestamp_ms,
         ),
     )
 
@@ -73,6 +77,8 @@ def unsettled(turn: Turn, group: ConsumerGroup) -> str:
         return (
             f"Partitions are assigned anew {when} the next heartbeat: {group.rebalance_reason or 'the group changed'}."
         )
+    if group.is_resolving:
+        return f"The topics that match {', '.join(sorted(group.regex_subscribers))} are being determined."
     members = group.members_by_id.values()
     if (revoking := next((each for each in members if each.state is MemberState.UNREVOKED), None)) is not None:
         given_up = _told(turn, sorted(revoking.revoking))
