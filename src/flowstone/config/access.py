@@ -49,3 +49,19 @@ class AccessConfig(CoordinatorConfig):
         low=1,
         high=1000,
     )
+    quota_window_num: int = broker_setting(
+        "quota.window.num", Kind.INT, 11, "Number of samples over which the rates of clients are measured.", low=1
+    )
+    quota_window_size_seconds: int = broker_setting(
+        "quota.window.size.seconds", Kind.INT, 1, "Length of a sample for the rates of clients.", low=1
+    )
+    controller_quota_window_num: int = broker_setting(
+        "controller.quota.window.num",
+        Kind.INT,
+        11,
+        "Number of samples for quotas of controller mutations: together they are the largest burst.",
+        low=1,
+    )
+    controller_quota_window_size_seconds: int = broker_setting(
+        "controller.quota.window.size.seconds", Kind.INT, 1, "Length of a sample for controller mutations.", low=1
+    )
