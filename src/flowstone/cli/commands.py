@@ -24,6 +24,7 @@ GROUPS = {
     "sql": "flowstone.cli.query.sql",
     "pipeline": "flowstone.cli.pipeline.commands",
     "acl": "flowstone.cli.access.acl",
+    "quota": "flowstone.cli.access.quota",
     "cluster": "flowstone.cli.cluster.commands",
     "log": "flowstone.cli.log_files.commands",
     "backup": "flowstone.cli.backup.backup",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flowstone.config.coordinators import CoordinatorConfig
-from flowstone.config.setting import KIB, MIB, Kind, broker_setting
+from flowstone.config.setting import INT_MAX, KIB, MIB, Kind, broker_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,4 +64,17 @@ class AccessConfig(CoordinatorConfig):
     )
     controller_quota_window_size_seconds: int = broker_setting(
         "controller.quota.window.size.seconds", Kind.INT, 1, "Length of a sample for controller mutations.", low=1
+    )
+    max_connections_per_ip_overrides: tuple[str, ...] = broker_setting(
+        "max.connections.per.ip.overrides",
+        Kind.LIST,
+        (),
+        "Maximum numbers of connections from single addresses, instead of max.connections.per.ip, as ADDRESS:COUNT.",
+    )
+    max_connection_creation_rate: int = broker_setting(
+        "max.connection.creation.rate",
+        Kind.INT,
+        INT_MAX,
+        "Maximum number of new connections per second; further ones wait until they are accepted.",
+        low=1,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowstone.broker.quotas.rates import Rate, TokenBucket
+from flowstone.broker.quotas.token_bucket import TokenBucket
 from flowstone.broker.requests.session import ClientSession
 from flowstone.cluster.image.quota import (
     CLIENT_ID,
@@ -51,9 +51,10 @@ class ClientQuotas:
     """All quotas of clients, and the rates of those that have one."""
 
     def __init__(self, config: BrokerConfig, image: ClusterImage) -> None:
-        self._sample_count, self._sample_s = config.quota_window_num, config.quota_window_size_seconds
+        # What a client may begin with, or do after it was idle: a whole window of Kafka's, but for its newest sample.
+        self._sample_s = config.quota_window_size_seconds
+        self._burst_s = max(config.quota_window_num - 1, 1) * self._sample_s
         self._mutation_burst_s = config.controller_quota_window_num * config.controller_quota_window_size_seconds
-        self._rates: dict[tuple[str, str, str], Rate] = {}
         self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
         self._matches: dict[tuple[str, str, str], Match | None] = {}
         self._quotas = image.quotas
@@ -74,18 +75,17 @@ class ClientQuotas:
         match = self._match(CONSUMER_BYTE_RATE, session)
         if match is None:
             return True
-        rate = self._rate(match.rate_key)
-        delay_s = rate.delay_s(match.quota, now_s)
-        if delay_s > 0:
-            self._throttle(session, delay_s, now_s)
-            return False
-        rate.record(size_bytes, now_s)
-        return True
+        burst = match.quota * self._burst_s
+        bucket = self._bucket(match.rate_key, burst, now_s)
+        if bucket.take(size_bytes, match.quota, burst, now_s):
+            return True
+        self._throttle(session, bucket.delay_s(match.quota, burst, now_s), now_s)
+        return False
 
     def fetch_bytes_max(self, session: ClientSession) -> float | None:
         """Return the most bytes that one fetch of the client may return: what its quota allows in a whole window."""
         match = self._match(CONSUMER_BYTE_RATE, session)
-        return None if match is None else max(match.quota * self._sample_s * max(self._sample_count - 1, 1), 1)
+        return None if match is None else max(match.quota * self._burst_s, 1)
 
     def handled(self, session: ClientSession, took_s: float, now_s: float) -> None:
         """Count time that the client's requests have taken on the event loop, in percent of a second."""
@@ -100,10 +100,7 @@ class ClientQuotas:
         if match is None:
             return True
         burst = match.quota * self._mutation_burst_s
-        bucket = self._buckets.get(match.rate_key)
-        if bucket is None:
-            bucket = self._buckets[match.rate_key] = TokenBucket(burst, now_s)
-            _limit(self._buckets)
+        bucket = self._bucket(match.rate_key, burst, now_s)
         is_taken = bucket.take(count, match.quota, burst, now_s, may_owe=not is_strict)
         self._throttle(session, bucket.delay_s(match.quota, burst, now_s), now_s)
         return is_taken
@@ -122,22 +119,24 @@ class ClientQuotas:
         match = self._match(key, session)
         if match is None:
             return
-        rate = self._rate(match.rate_key)
-        rate.record(value, now_s)
-        delay_s = rate.delay_s(match.quota, now_s)
+        burst = match.quota * self._burst_s
+        bucket = self._bucket(match.rate_key, burst, now_s)
+        bucket.take(value, match.quota, burst, now_s, may_owe=True)
+        delay_s = bucket.delay_s(match.quota, burst, now_s)
         self._throttle(session, delay_s if delay_s_max is None else min(delay_s, delay_s_max), now_s)
 
     def _throttle(self, session: ClientSession, delay_s: float, now_s: float) -> None:
         if delay_s > 0:
             session.throttle(now_s, int(delay_s * 1000) + 1)
 
-    def _rate(self, rate_key: tuple[str, str, str]) -> Rate:
-        rate = self._rates.pop(rate_key, None)
-        if rate is None:
-            rate = Rate(self._sample_count, self._sample_s)
-            _limit(self._rates)
-        self._rates[rate_key] = rate  # the most recently used one is the last
-        return rate
+    def _bucket(self, rate_key: tuple[str, str, str], burst: float, now_s: float) -> TokenBucket:
+        bucket = self._buckets.pop(rate_key, None)
+        if bucket is None:
+            bucket = TokenBucket(burst, now_s)
+            if len(self._buckets) >= RATES_MAX:
+                self._buckets.pop(next(iter(self._buckets)))
+        self._buckets[rate_key] = bucket  # the most recently used one is the last
+        return bucket
 
     def _match(self, key: str, session: ClientSession) -> Match | None:
         """Return the quota of the session's user and client id."""
@@ -168,9 +167,3 @@ class ClientQuotas:
             if values is not None and key in values:
                 return Match(values[key], rate_key)
         return None
-
-
-def _limit(rates: dict[tuple[str, str, str], Rate] | dict[tuple[str, str, str], TokenBucket]) -> None:
-    """Drop the least recently used rate if there are too many."""
-    if len(rates) >= RATES_MAX:
-        rates.pop(next(iter(rates)))
