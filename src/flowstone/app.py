@@ -144,12 +144,13 @@ class App:
             self._server = Server(self.services, self._network, self._security)
             await self._register(self._bind())
             await import_users(self.config.scram_credentials_file, self._metadata)
-            await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
-            await self._transactions.wait_loaded(COORDINATORS_LOAD_WAIT_S)
-            await self._share_states.wait_loaded(COORDINATORS_LOAD_WAIT_S)
+            for each in (self._groups, self._transactions, self._share_states):
+                await each.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
             self.kill()
             raise
+        interval_ms = self.config.share_coordinator_state_topic_prune_interval_ms
+        self._share_states.start_pruning(self._partitions, self._logs, interval_ms)
         self._disks.start()
         self._server.start()
         self.survey.start()
@@ -208,7 +209,8 @@ class App:
         self._workers.close()
 
     def _close_coordinators(self) -> None:
-        if hasattr(self, "_share_states"):
+        if hasattr(self, "services"):
+            self.services.sharing.close()
             self._share_states.close()
         if hasattr(self, "_transactions"):
             self._transactions.close()

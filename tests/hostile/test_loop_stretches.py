@@ -21,7 +21,8 @@ from tests.support.transactions import TransactionClient
 from tests.support.wire_client import Client, Closed, api_key, frame
 
 from .loop_watch import LoopWatch
-from .worst_requests import GROUP, TRANSACTIONAL_ID, WIDE, WIDE_PARTITIONS, Case, cases
+from .worst_case import Case
+from .worst_requests import GROUP, TRANSACTIONAL_ID, WIDE, WIDE_PARTITIONS, cases
 
 # Of processor time, on a machine with nothing else to do.
 STRETCH_S_MAX = 0.05

@@ -7,13 +7,14 @@ Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from flowstone.wire import messages as m
 from tests.hostile.worst_case import Case
 from tests.hostile.worst_consumer_groups import consumer_group_cases
 from tests.support.security.worst_user_requests import user_cases
+from tests.support.sharing.worst_share_requests import sharing_cases
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
 GROUP = "group"
@@ -33,7 +34,7 @@ def cases() -> Iterator[Case]:
     yield from _share_grouping()
     yield from (Case(*each) for each in user_cases())
     yield from _transacting()
-    yield from _sharing()
+    yield from sharing_cases()
 
 
 def _wide(count: int) -> Iterator[int]:
@@ -597,41 +598,3 @@ def _join(count: int, metadata: bytes = b"m") -> m.JoinGroupRequest:
         protocol_type="consumer",
         protocols=[m.JoinGroupRequestProtocol(name=name, metadata=metadata) for name in _names(count)],
     )
-
-
-def _sharing() -> Iterator[Case]:
-    """Of share partitions that have no state yet, one after the other."""
-    topic_id, group = bytes(16), {"group_id": GROUP}
-
-    def topics(topic: Any, partition: Any, **fields: Any) -> Callable[[int], dict[str, Any]]:
-        return lambda n: (
-            group
-            | {
-                "topics": [
-                    topic(topic_id=topic_id, partitions=[partition(partition=each, **fields) for each in range(n)])
-                ]
-            }
-        )
-
-    begins = topics(
-        *(m.InitializeShareGroupStateRequestTopic, m.InitializeShareGroupStateRequestPartition),
-        state_epoch=0,
-        start_offset=0,
-    )
-    reads = topics(m.ReadShareGroupStateRequestTopic, m.ReadShareGroupStateRequestPartition, leader_epoch=0)
-    writes = topics(
-        *(m.WriteShareGroupStateRequestTopic, m.WriteShareGroupStateRequestPartition),
-        state_epoch=0,
-        leader_epoch=0,
-        start_offset=0,
-        state_batches=[],
-    )
-    ends = topics(m.DeleteShareGroupStateRequestTopic, m.DeleteShareGroupStateRequestPartition)
-    sums = topics(
-        *(m.ReadShareGroupStateSummaryRequestTopic, m.ReadShareGroupStateSummaryRequestPartition), leader_epoch=0
-    )
-    yield Case("InitializeShareGroupState", 0, lambda n: m.InitializeShareGroupStateRequest(**begins(n)))
-    yield Case("ReadShareGroupState", 0, lambda n: m.ReadShareGroupStateRequest(**reads(n)))
-    yield Case("WriteShareGroupState", 1, lambda n: m.WriteShareGroupStateRequest(**writes(n)))
-    yield Case("ReadShareGroupStateSummary", 1, lambda n: m.ReadShareGroupStateSummaryRequest(**sums(n)))
-    yield Case("DeleteShareGroupState", 0, lambda n: m.DeleteShareGroupStateRequest(**ends(n)))

@@ -347,6 +347,19 @@ def test_compaction_keeps_contents_and_transaction_ids(spark: SparkSession, tmp_
         assert tables.read(spark, "delta", target.path, {"version": "2"}).count() == 20
 
 
+def test_a_table_is_compacted_while_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    target = TableSink("delta", str(tmp_path / "table"), compact_every_s=0.001)
+    for number in range(6):
+        tables.write(frame(spark, [number]), target, batch(number))
+    for thread in threading.enumerate():
+        if thread.name.startswith("compaction of"):
+            thread.join(60)
+    assert ids(spark, target) == list(range(6))
+    handle = delta.load(delta.location(target.path), {})
+    assert handle is not None
+    assert any(each["operation"] == "OPTIMIZE" for each in handle.history())
+
+
 def test_a_parquet_directory_is_not_compacted(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="cannot be compacted"):
         tables.compact(TableSink("parquet", str(tmp_path)))

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 from flowstone.broker.fetching.fetch_sessions import FetchSessions
@@ -76,7 +77,7 @@ class TopicBroker:
             fetch_sessions=FetchSessions(clock, 100, Random(1)),
             preparing=Preparing(workers, clock),
             workers=workers,
-            groups=cast(Any, None),
+            groups=cast(Any, SimpleNamespace(settings=None)),
             transactions=cast(Any, None),
             share_states=cast(Any, None),
         )

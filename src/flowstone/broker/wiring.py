@@ -15,6 +15,7 @@ from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.disk_floor import DiskFloor
 from flowstone.broker.requests.producer_admission import ProducerAdmission
 from flowstone.broker.requests.transaction_verification import TransactionVerification
+from flowstone.broker.sharing.share_partitions import SharePartitions
 from flowstone.broker.topics.encoded_topics import MetadataParts
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def make_services(
         groups=groups,
         transactions=transactions,
         share_states=share_states,
+        sharing=SharePartitions(partitions, share_states, groups.settings, clock, workers),
         cluster=cluster,
         metrics=Metrics(),
         metadata_parts=MetadataParts(),

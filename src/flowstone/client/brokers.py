@@ -35,7 +35,7 @@ class Brokers:
     def __init__(self, bootstrap: str, client_id: str) -> None:
         """Create the set without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT."""
         self._client_id = client_id
-        self._bootstrap = _addresses(bootstrap)
+        self._bootstrap = parse_bootstrap(bootstrap)
         self._nodes: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._shared: dict[Address, Connection] = {}
@@ -172,7 +172,8 @@ def _check_described(topic: MetadataResponseTopic, partition: TopicPartition) ->
         )
 
 
-def _addresses(bootstrap: str) -> list[Address]:
+def parse_bootstrap(bootstrap: str) -> list[Address]:
+    """Return the addresses of a comma-separated list of HOST:PORT. Raises BadAddress if it is none."""
     addresses = [_address(each.strip()) for each in bootstrap.split(",") if each.strip()]
     if not addresses:
         raise BadAddress("no broker was named: give its address as HOST:PORT, or several with commas")

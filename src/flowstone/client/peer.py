@@ -32,7 +32,7 @@ from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.network import Channel, Network
 from flowstone.wire.apis import Api
 from flowstone.wire.message import Message
-from flowstone.wire.messages import ApiVersionsResponse, FetchRequest
+from flowstone.wire.messages import ApiVersionsResponse, FetchRequest, ShareAcknowledgeRequest, ShareFetchRequest
 
 # Small responses are received whole, with their length, in one call.
 RECEIVE_BYTES = 64 << 10
@@ -40,9 +40,10 @@ RECEIVE_BYTES = 64 << 10
 BUFFER_BYTES = 10 << 20
 READS_PER_WAKEUP_MAX = 16
 
+# Share consumers renew locks, which version 2 of their requests began with.
 # Brokers differ by one release at most while a cluster is upgraded, and each supports these versions: a follower sends
 # its broker epoch since version 15 of Fetch, which names topics by their ids.
-VERSIONS_MIN: dict[type[Message], int] = {FetchRequest: 15}
+VERSIONS_MIN: dict[type[Message], int] = {FetchRequest: 15, ShareAcknowledgeRequest: 2, ShareFetchRequest: 2}
 
 
 class _Question(NamedTuple):

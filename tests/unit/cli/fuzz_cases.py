@@ -56,7 +56,7 @@ BASELINES: dict[str, list[str]] = {
     "group delete": [GROUP + "-none"],
     "group watch": [GROUP],
     "pipeline new": ["pipeline-{number}"],
-    **{f"pipeline {name}": ["a-directory"] for name in ("check", "test", "run", "status", "graph")},
+    **{f"pipeline {name}": ["a-directory"] for name in ("check", "test", "run", "status", "compact", "graph")},
     "txn describe": ["fuzzed-transaction"],
     "txn producers": [f"{TOPIC}/0"],
     "txn find-hanging": ["--topic", TOPIC, "--max-transaction-timeout", "0"],

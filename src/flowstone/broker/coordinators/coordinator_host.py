@@ -168,6 +168,10 @@ class CoordinatorHost(Generic[Machine]):
         """Return the shard of a partition of the topic, or None if this broker does not lead it."""
         return self._shards.get(index)
 
+    def shards(self) -> list[tuple[int, HostedShard[Machine]]]:
+        """Return the shards on this broker, by the partition of the topic."""
+        return list(self._shards.items())
+
     def _find_shard(self, key: str) -> HostedShard[Machine] | None:
         place = self.partition_of(key)
         if place is None:

@@ -160,6 +160,7 @@ class Connection:
         self.answer = self._host.answer
         self._stop_unmuting()
         self._channel.close()
+        self.session.closed()
         self._host.closed(self, reason)
 
     def finish(self) -> None:

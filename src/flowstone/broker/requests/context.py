@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flowstone.broker.requests.parked import Waiting
     from flowstone.broker.requests.producer_admission import ProducerAdmission
     from flowstone.broker.requests.transaction_verification import TransactionVerification
+    from flowstone.broker.sharing.share_partitions import SharePartitions
     from flowstone.broker.topics.encoded_topics import MetadataParts
     from flowstone.cluster.metadata import Metadata
     from flowstone.config import BrokerConfig, TopicDefaults
@@ -68,6 +69,7 @@ class Services:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     share_states: ShareStates
+    sharing: SharePartitions
     # None if this broker is not part of a cluster.
     cluster: Clustering | None
     metrics: Metrics

@@ -27,21 +27,30 @@ FETCH_WAIT_MS_MAX = 60_000
 PARKED_PARTITIONS_MAX = 100_000
 
 
+class Interruptible(Protocol):
+    """A parked fetch of another kind."""
+
+    def interrupted(self) -> None:
+        """Answer with what there is."""
+        ...
+
+
 class Waiting:
     def __init__(self, clock: Clock, parked_max: int) -> None:
         self.deadlines = Deadlines(clock)
         self._parked_max = parked_max
         self.fetches: set[ParkedFetch] = set()
+        self.share_fetches: set[Interruptible] = set()
         self.parked_partitions = 0  # in parked fetches without a session
         self.produces: set[ParkedProduce] = set()
 
     @property
     def is_full(self) -> bool:
-        return len(self.fetches) + len(self.produces) >= self._parked_max
+        return len(self.fetches) + len(self.share_fetches) + len(self.produces) >= self._parked_max
 
     def may_park_fetch(self, partition_count: int) -> bool:
         """Return whether one more fetch of so many partitions may be parked."""
-        fetches, produces = len(self.fetches), len(self.produces)
+        fetches, produces = len(self.fetches) + len(self.share_fetches), len(self.produces)
         return (
             fetches + produces < self._parked_max
             and fetches < (self._parked_max + 1) // 2
@@ -50,7 +59,7 @@ class Waiting:
 
     def release_fetches(self) -> None:
         """Answer every parked fetch with the available records: the broker stops."""
-        for fetch in tuple(self.fetches):
+        for fetch in (*self.fetches, *self.share_fetches):
             fetch.interrupted()
 
 

@@ -67,9 +67,11 @@ class ClientSession:
         "decided_principal",
         "decisions",
         "host",
+        "is_closed",
         "listener_name",
         "login",
         "muted_until_s",
+        "on_closed",
         "on_end",
         "on_muted",
         "peer",
@@ -88,6 +90,8 @@ class ClientSession:
         self.client_id: str | None = None  # in the newest request
         self.software_name = self.software_version = ""  # in the newest ApiVersions request
         self.principal = ANONYMOUS
+        self.on_closed: list[Callable[[], None]] | None = None  # called when the connection is closed
+        self.is_closed = False
         self.login: Login | None = None  # on listeners with SASL
         self.on_end: Callable[[], None] | None = None
         # What the authorizer has decided, and about which principal.
@@ -111,3 +115,19 @@ class ClientSession:
             self.muted_until_s = until_s
             if self.on_muted is not None:
                 self.on_muted()
+
+    def when_closed(self, callback: Callable[[], None]) -> None:
+        """Call back once when the connection is closed; at once if it is."""
+        if self.is_closed:
+            callback()
+        elif self.on_closed is None:
+            self.on_closed = [callback]
+        else:
+            self.on_closed.append(callback)
+
+    def closed(self) -> None:
+        """Note that the connection is closed."""
+        self.is_closed = True
+        callbacks, self.on_closed = self.on_closed, None
+        for callback in callbacks or ():
+            callback()

@@ -33,7 +33,7 @@ from flowstone.coordinator.groups.classic import joining, membership, timeouts
 from flowstone.coordinator.groups.classic.group import Group, as_classic
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.consumer import administration as consumer_administration
-from flowstone.coordinator.groups.consumer import classic_members, regexes
+from flowstone.coordinator.groups.consumer import classic_members, conversion, regexes
 from flowstone.coordinator.groups.consumer import commits as consumer_commits
 from flowstone.coordinator.groups.consumer import heartbeat as consumer_heartbeat
 from flowstone.coordinator.groups.consumer import replay as consumer_replay
@@ -198,7 +198,10 @@ class GroupShard:
     def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
         turn = Turn(self._state, now_ms)
         group = self._state.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup) and group.is_empty:
+            conversion.give_way(turn, group)
+            joining.join(turn, token, request)
+        elif isinstance(group, ConsumerGroup):
             classic_members.join(turn, token, group, request)
         elif isinstance(group, ShareGroup):
             turn.reply(token, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))

@@ -8,7 +8,8 @@ Fencing: a leader with an older epoch than the one that read last is refused (FE
 that knows an older state epoch than the one of the last `initialize` (FENCED_STATE_EPOCH). Within one state epoch the
 start offset never moves back, whatever is written.
 
-The topic is not compacted: its start is moved instead. `begin_generation` counts; every snapshot belongs to the
+The topic is not compacted: its start is moved instead. `begin_refresh` begins a
+generation; every snapshot belongs to the
 generation in which it was written, and `refresh` writes new snapshots of states whose last one is older. When all are
 of this generation, everything that was in the log when it began is obsolete.
 """
@@ -128,9 +129,10 @@ class ShareShard:
 
     # Pruning
 
-    def begin_generation(self) -> None:
-        """Have `refresh` write a snapshot of every state whose last one was written before now."""
+    def begin_refresh(self, now_ms: int, token: Any) -> ShareEffects:
+        """Begin a generation, and write the first of its snapshots as `refresh` does."""
         self._generation += 1
+        return self.refresh(now_ms, token)
 
     def refresh(self, now_ms: int, token: Any) -> ShareEffects:
         """Write the next snapshots of this generation; the reply says whether all states have one."""

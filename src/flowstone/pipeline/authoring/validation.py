@@ -68,7 +68,7 @@ def _with_whole_paths(model: PipelineModel) -> PipelineModel:
         return path if not path or "://" in path else str(model.directory / path)
 
     def located(part: Any) -> Any:
-        if isinstance(part, FileSource) or (isinstance(part, TableSource | TableSink) and part.kind != "iceberg"):
+        if isinstance(part, FileSource) or (isinstance(part, TableSource | TableSink) and not _is_in_catalog(part)):
             return replace(part, path=whole(part.path))
         if isinstance(part, TopicSource | TopicSink) and _schema_is_file(part.value):
             return replace(part, value=replace(part.value, schema=whole(part.value.schema)))
@@ -80,6 +80,10 @@ def _with_whole_paths(model: PipelineModel) -> PipelineModel:
         sinks=tuple(replace(each, target=located(each.target)) for each in model.sinks),
         checkpoints=whole(model.checkpoints),
     )
+
+
+def _is_in_catalog(table: TableSource | TableSink) -> bool:
+    return table.kind == "iceberg" and bool(table.options)
 
 
 def _schema_is_file(format: Format) -> bool:

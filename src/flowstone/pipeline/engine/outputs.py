@@ -45,7 +45,7 @@ def records(sink: Sink, rows: DataFrame) -> DataFrame:
             f"sink {sink.name}: key is {target.key}, and the columns of {sink.input} are {', '.join(written)}",
             sink.declared_at,
         )
-    value = formats.encode(rows.select(*_quoted(written)).schema, target.value, target.topic)
+    value = formats.encode(rows.select(*_quoted(written)).schema, target.value, formats.subject_of(target.topic))
     return rows.select(
         F.lit(target.topic).alias("topic"),
         _key(rows, target.key).alias("key"),

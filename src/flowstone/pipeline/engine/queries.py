@@ -34,6 +34,7 @@ STATEFUL = frozenset(
         "TransformWithStateInPySpark",
     }
 )
+AGGREGATIONS = frozenset({"Aggregate", "Distinct"})
 WATERMARK = "EventTimeWatermark"
 
 
@@ -146,7 +147,7 @@ def _is_stateful(operator: Any) -> bool:
 def _output_mode(rows: DataFrame) -> str:
     """Return update for an aggregation that no watermark ever finishes, else append."""
     names = {each.nodeName() for each in _operators(_plan(rows)) if each.isStreaming()}
-    return "update" if "Aggregate" in names and WATERMARK not in names else "append"
+    return "update" if names & AGGREGATIONS and WATERMARK not in names else "append"
 
 
 def _plan(rows: DataFrame) -> Any:

@@ -58,7 +58,8 @@ def stand_in(spark: SparkSession, source: Source) -> DataFrame:
     if isinstance(origin, FileSource):
         kind = origin.schema or "value string"
         return nothing.selectExpr(f"CAST(NULL AS struct<{_fields(spark, kind)}>) row").select("row.*")
-    return formats.decode(nothing.selectExpr(f"CAST(NULL AS {RECORD_TYPE}) {RECORD}"), origin.value, spark)
+    record = nothing.selectExpr(f"CAST(NULL AS {RECORD_TYPE}) {RECORD}")
+    return formats.decode(record, origin.value, spark, formats.subject_of(*origin.topics))
 
 
 def _fields(spark: SparkSession, ddl: str) -> str:
@@ -89,7 +90,8 @@ def _topic_options(model: PipelineModel, origin: TopicSource) -> dict[str, str]:
 def _decoded(spark: SparkSession, records: DataFrame, origin: TopicSource) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-    return formats.decode(records.select(F.struct(*RECORD_COLUMNS).alias(RECORD)), origin.value, spark)
+    whole = records.select(F.struct(*RECORD_COLUMNS).alias(RECORD))
+    return formats.decode(whole, origin.value, spark, formats.subject_of(*origin.topics))
 
 
 def split_errors(decoded: DataFrame) -> tuple[DataFrame, DataFrame | None]:

@@ -2,23 +2,28 @@
 
 `decode` never raises for what a record contains and never loses a row: a record that cannot be decoded has NULL in all
 columns of the value and its cause in ERROR. A tombstone (a record without a value) has NULL in all of them, ERROR too.
+
+`subject` is the name under which a registry has the schema, as in "orders-value"; formats without one ignore it.
 """
 
 from __future__ import annotations
-
-from importlib.util import find_spec
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from flowstone.pipeline.errors import PipelineError
-from flowstone.pipeline.formats import csv_values, declared, json_values, plain_values
+from flowstone.pipeline.formats import csv_values, declared, json_values, plain_values, with_schema
 from flowstone.pipeline.model import Format, FormatKind
 
-__all__ = ["check", "columns_of", "decode", "encode"]
+__all__ = ["check", "columns_of", "decode", "encode", "for_tests", "subject_of"]
 
 
-def decode(records: DataFrame, format: Format, spark: SparkSession) -> DataFrame:
+def subject_of(*topics: str) -> str:
+    """Return the subject of a topic's values; of several topics there is none."""
+    return f"{topics[0]}-value" if len(topics) == 1 else ""
+
+
+def decode(records: DataFrame, format: Format, spark: SparkSession, subject: str = "") -> DataFrame:
     """Return the columns of the values, then RECORD unchanged, then ERROR.
 
     `records` has exactly one column, RECORD. Raises PipelineError as `columns_of` does.
@@ -31,18 +36,13 @@ def decode(records: DataFrame, format: Format, spark: SparkSession) -> DataFrame
         return json_values.decode(records, declared.columns(format), format.options)
     if format.kind is FormatKind.CSV:
         return csv_values.decode(records, _csv_columns(format), format.options)
-    if format.kind is FormatKind.AVRO and not format.registry:
-        _require("numpy", "avro")
-        from flowstone.pipeline.formats.avro import columns as avro
-
-        return avro.decode(records, avro.schema_text(format.schema))
-    raise PipelineError(f"values of the format {format.kind} cannot be read yet")
+    return with_schema.of(format).decode(records, format, subject)
 
 
 def encode(columns: StructType, format: Format, subject: str) -> Column:
     """Return an expression over a DataFrame with these columns: the bytes of a record's value.
 
-    `subject` is the name under which the registry, if there is one, gets the schema.
+    With a registry the schema is registered under the subject, if it is not there yet.
     """
     if format.kind in (FormatKind.RAW, FormatKind.TEXT):
         return plain_values.encode(columns, format.kind)
@@ -50,16 +50,10 @@ def encode(columns: StructType, format: Format, subject: str) -> Column:
         return json_values.encode(columns, format.options)
     if format.kind is FormatKind.CSV:
         return csv_values.encode(columns, format.options)
-    if format.kind is FormatKind.AVRO and not format.registry:
-        _require("numpy", "avro")
-        from flowstone.pipeline.formats.avro import columns as avro
-
-        text = avro.schema_text(format.schema) if format.schema else avro.schema_for(columns, subject)
-        return avro.encode(columns, text)
-    raise PipelineError(f"values of the format {format.kind} cannot be written yet")
+    return with_schema.of(format).encode(columns, format, subject)
 
 
-def columns_of(format: Format) -> StructType:
+def columns_of(format: Format, subject: str = "") -> StructType:
     """Return the columns that `decode` produces. Raises PipelineError if the schema is absent or malformed."""
     if format.kind is FormatKind.RAW:
         return plain_values.RAW_COLUMNS
@@ -69,21 +63,30 @@ def columns_of(format: Format) -> StructType:
         return _nullable(declared.columns(format))
     if format.kind is FormatKind.CSV:
         return _nullable(_csv_columns(format))
-    if format.kind is FormatKind.AVRO and not format.registry:
-        if not format.schema.strip():
-            raise PipelineError(
-                "the format avro needs the schema of its values: as JSON, as a file, or from a registry"
-            )
-        _require("numpy", "avro")
-        from flowstone.pipeline.formats.avro import columns as avro
-
-        return avro.columns_of(avro.schema_text(format.schema))
-    raise PipelineError(f"values of the format {format.kind} cannot be read yet")
+    return with_schema.of(format).columns_of(format, subject)
 
 
-def check(format: Format) -> None:
-    """Raise PipelineError if the schema is malformed, its registry unreachable or an optional package missing."""
-    columns_of(format)
+def check(format: Format, subject: str = "", *, is_sink: bool = False) -> None:
+    """Raise PipelineError if the schema is malformed, its registry unreachable or an optional package missing.
+
+    Nothing is registered.
+    """
+    if format.registry and format.kind not in (FormatKind.AVRO, FormatKind.PROTOBUF):
+        raise PipelineError(f"values of the format {format.kind} have no registry; leave `registry` out")
+    if format.kind in (FormatKind.AVRO, FormatKind.PROTOBUF):
+        with_schema.check(format, subject, is_sink=is_sink)
+    elif not is_sink or format.schema:
+        columns_of(format, subject)
+
+
+def for_tests(format: Format, subject: str, directory: str) -> Format:
+    """Return a format of the same columns, for the rows of tests: with no registry, and no field that must be given.
+
+    A file that it needs is written to `directory`.
+    """
+    if format.kind not in (FormatKind.AVRO, FormatKind.PROTOBUF):
+        return format
+    return with_schema.of(format).for_tests(format, subject, directory)
 
 
 def _nullable(columns: StructType) -> StructType:
@@ -94,10 +97,3 @@ def _csv_columns(format: Format) -> StructType:
     columns = declared.columns(format)
     csv_values.check(columns, format.options)
     return columns
-
-
-def _require(package: str, extra: str) -> None:
-    if find_spec(package) is None:
-        raise PipelineError(
-            f"values of the format {extra} need {package}; install it with: pip install 'flowstone[{extra}]'"
-        )

@@ -42,12 +42,12 @@ def _formats(model: PipelineModel) -> Iterator[PipelineError]:
     for source in model.sources:
         if isinstance(source.origin, TopicSource):
             with _collected() as found:
-                formats.check(source.origin.value)
+                formats.check(source.origin.value, formats.subject_of(*source.origin.topics))
             yield from found.named(f"source {source.name}", source.declared_at)
     for sink in model.sinks:
         if isinstance(sink.target, TopicSink) and (sink.target.value.schema or sink.target.value.registry):
             with _collected() as found:
-                formats.check(sink.target.value)
+                formats.check(sink.target.value, formats.subject_of(sink.target.topic), is_sink=True)
             yield from found.named(f"sink {sink.name}", sink.declared_at)
 
 

@@ -33,6 +33,7 @@ class RunOptions:
     once: bool = False
     master: str = ""
     restarts: int = RESTARTS_DEFAULT
+    takes_lock: bool = True  # the file in the pipeline's directory, besides the lease on the broker
 
 
 @dataclass
@@ -75,7 +76,7 @@ def run(
     """
     master = options.master or model.master or DEFAULT_MASTER
     with StateStore(model.bootstrap, model.name) as store:
-        state_run = store.begin_run(model.directory, master=master)
+        state_run = store.begin_run(model.directory if options.takes_lock else None, master=master)
         reason = "failed"
         try:
             summary = _Session(model, options, stopping, reporter, store, state_run).run(open_spark)

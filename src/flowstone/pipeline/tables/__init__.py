@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.tables.batches import ORDER, Compacted, MicroBatch, Written
+from flowstone.pipeline.tables.schedule import Schedule
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,12 @@ def write(rows: DataFrame, target: TableSink, batch: MicroBatch | None) -> Writt
     several such rows the last by the column ORDER is written. Raises PipelineError if the rows do not fit the table.
     """
     _check_declared(target, _without_order(rows.schema))
+    written = _write(rows, target, batch)
+    _schedule.written(target)
+    return written
+
+
+def _write(rows: DataFrame, target: TableSink, batch: MicroBatch | None) -> Written:
     if target.kind == "delta":
         from flowstone.pipeline.tables.delta import DeltaSink
 
@@ -118,6 +125,9 @@ def compact(target: TableSink) -> Compacted:
         f"{target.path}: a Parquet directory cannot be compacted, because its readers would see rows twice or not at "
         "all; use a Delta table"
     )
+
+
+_schedule = Schedule(compact)
 
 
 def _check_declared(target: TableSink, schema: StructType) -> None:

@@ -83,6 +83,8 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeShareGroupOffsets": {GROUP},
     "AlterShareGroupOffsets": {GROUP},
     "DeleteShareGroupOffsets": {GROUP},
+    "ShareFetch": {GROUP},
+    "ShareAcknowledge": {GROUP},
     "InitializeShareGroupState": {CLUSTER},
     "ReadShareGroupState": {CLUSTER},
     "WriteShareGroupState": {CLUSTER},
@@ -144,7 +146,13 @@ def _value(field: Field, version: int, names: Names) -> Any:
         value = 10_000
     elif field.name in ("acks", "replica_id", "session_epoch"):
         value = -1
-    return [value or 0] if field.is_array and field.type in ("int32", "int64") else [value] if field.is_array else value
+    return (
+        [value or 0]
+        if field.is_array and field.type in ("int8", "int32", "int64")
+        else [value]
+        if field.is_array
+        else value
+    )
 
 
 def ask(client: Client, who: str, version: int, request: Any) -> tuple[Any, bytes]:

@@ -58,6 +58,8 @@ PERMISSIONS = {
     "UnregisterBroker": {"CLUSTER ALTER"},
     "DescribeTransactions": {"TRANSACTIONAL_ID DESCRIBE", "TOPIC DESCRIBE"},
     "ListTransactions": {"TRANSACTIONAL_ID DESCRIBE"},
+    "ShareFetch": {"GROUP READ", "TOPIC READ"},
+    "ShareAcknowledge": {"GROUP READ", "TOPIC READ"},
     "InitializeShareGroupState": {"CLUSTER CLUSTER_ACTION"},
     "ReadShareGroupState": {"CLUSTER CLUSTER_ACTION"},
     "WriteShareGroupState": {"CLUSTER CLUSTER_ACTION"},

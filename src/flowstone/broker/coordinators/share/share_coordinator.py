@@ -53,6 +53,10 @@ class ShareCoordinator:
         """Return the shard of a partition of the topic, or None if this broker does not lead it."""
         return self._host.shard_at(index)
 
+    def shards(self) -> list[tuple[int, HostedShard[ShareShard]]]:
+        """Return the shards on this broker, by the partition of the topic."""
+        return self._host.shards()
+
     async def create_topic(self) -> None:
         """Create `__share_group_state` unless it exists. Raises ApiError if that fails."""
         await self._host.create_topic()

@@ -16,12 +16,15 @@ from flowstone.broker.coordinators.coordinator_host import HostServices
 from flowstone.broker.coordinators.share import share_requests
 from flowstone.broker.coordinators.share.share_coordinator import ShareCall, ShareCoordinator
 from flowstone.broker.coordinators.share.share_requests import RemoteCall
+from flowstone.broker.coordinators.share.state_pruning import StatePruning
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import NO_LEADER
 from flowstone.coordinator.share.messages import InitialState, StateRead, StateResult, StateSummary, StateWrite
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.manager import LogManager
 from flowstone.promise import Promise
+from flowstone.replication.served_partitions import Partitions
 
 # How long another broker's coordinator may take to answer.
 REQUEST_TIMEOUT_S = 5.0
@@ -50,11 +53,18 @@ class ShareStates:
         self._node_id, self._metadata, self._clock = services.config.node_id, services.metadata, services.clock
         self._peers = peers
         self._running: set[asyncio.Task[None]] = set()
+        self._pruning: StatePruning | None = None
+
+    def start_pruning(self, partitions: Partitions, logs: LogManager, interval_ms: int) -> None:
+        """Delete obsolete records of the topic from time to time."""
+        self._pruning = StatePruning(self.coordinator, partitions, logs, self._clock, interval_ms)
 
     def close(self) -> None:
         """Stop all requests under way, whose promises are not resolved any more, and close the coordinator."""
         for task in tuple(self._running):
             task.cancel()
+        if self._pruning is not None:
+            self._pruning.close()
         self._peers.close()
         self.coordinator.close()
 

@@ -10,6 +10,7 @@ unknown.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from flowstone.types import TopicPartition
 
@@ -50,6 +51,39 @@ def assigned_partitions(assignment: bytes) -> frozenset[TopicPartition]:
         return reader.partitions()
     except (struct.error, ValueError):
         return frozenset()
+
+
+def version_of(subscription: bytes) -> int:
+    """Return the version of a consumer's subscription, in which it expects its assignment; 0 if it has none."""
+    try:
+        return max(0, _Reader(subscription).int16())
+    except struct.error:
+        return 0
+
+
+def has_user_data(assignment: bytes) -> bool:
+    """Return whether an assignor has added data of its own to the assignment. Raises ValueError if it is malformed."""
+    if not assignment:
+        return False  # a member that has not synced yet
+    reader = _Reader(assignment)
+    try:
+        reader.int16()
+        reader.partitions()
+        return reader.int32() > 0
+    except struct.error as error:
+        raise ValueError(f"this is no assignment of a consumer: {error}") from None
+
+
+def encode_assignment(version: int, partitions: Iterable[TopicPartition]) -> bytes:
+    """Return an assignment without user data."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        by_topic.setdefault(topic, []).append(index)
+    parts = [_INT16.pack(version), _INT32.pack(len(by_topic))]
+    for topic, indexes in by_topic.items():
+        name = topic.encode()
+        parts += (_INT16.pack(len(name)), name, struct.pack(f">{len(indexes) + 1}i", len(indexes), *indexes))
+    return b"".join((*parts, _INT32.pack(-1)))
 
 
 class _Reader:

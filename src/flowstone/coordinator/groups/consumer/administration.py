@@ -73,6 +73,8 @@ def unsettled(turn: Turn, group: ConsumerGroup) -> str:
         return (
             f"Partitions are assigned anew {when} the next heartbeat: {group.rebalance_reason or 'the group changed'}."
         )
+    if group.is_resolving:
+        return f"The topics that match {', '.join(sorted(group.regex_subscribers))} are being determined."
     members = group.members_by_id.values()
     if (revoking := next((each for each in members if each.state is MemberState.UNREVOKED), None)) is not None:
         given_up = _told(turn, sorted(revoking.revoking))

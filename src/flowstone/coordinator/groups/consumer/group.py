@@ -31,7 +31,7 @@ from flowstone.coordinator.groups.consumer_records import (
     Partition,
 )
 from flowstone.coordinator.groups.messages import DEAD, UNKNOWN_MEMBER_ID, CommitRequest, DescribedGroup
-from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupRecord
+from flowstone.coordinator.groups.records import NO_TIMESTAMP
 from flowstone.errors import ErrorCode
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
@@ -61,8 +61,6 @@ class ConsumerMember:
     assigned: Mapping[Partition, int] = field(default_factory=dict)  # with the epochs in which it got them
     revoking: Mapping[Partition, int] = field(default_factory=dict)
     counted_bytes: int = 0
-    # Soft state of a member that uses the classic protocol: the epoch in which it has joined and must still sync.
-    unsynced_epoch: int | None = None
 
     @property
     def member_id(self) -> str:
@@ -210,7 +208,7 @@ class ConsumerGroup:
         """Return the group as DescribeGroups shows it, which knows classic groups only."""
         return DescribedGroup(self.group_id, DEAD, ErrorCode.GROUP_ID_NOT_FOUND)
 
-    def removal(self) -> Sequence[GroupRecord]:
+    def removal(self) -> Sequence[ConsumerRecordRemoved]:
         """Return the tombstones of all of the group's records, those of members first."""
         members, group_id = self.members_by_id, self.group_id
         return [

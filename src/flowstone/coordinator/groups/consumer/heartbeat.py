@@ -104,9 +104,9 @@ def check(turn: Turn, request: ConsumerHeartbeatRequest) -> None:
 def _changed(turn: Turn, group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatResponse:
     former = find_member(turn, group, request)
     stored = _updated(group, former, request)
-    _check_memory(turn, group, former, stored)
+    check_memory(turn, group, former, stored)
     begin(turn, group)
-    reason = _store(turn, group, former, stored)
+    reason = store(turn, group, former, stored)
     member = group.members_by_id[stored.member_id]
     if reason:
         group.checked_version = turn.shard.topics.version
@@ -164,9 +164,7 @@ def _updated(
     )
 
 
-def _check_memory(
-    turn: Turn, group: ConsumerGroup, former: ConsumerMember | None, stored: ConsumerMemberStored
-) -> None:
+def check_memory(turn: Turn, group: ConsumerGroup, former: ConsumerMember | None, stored: ConsumerMemberStored) -> None:
     """Raise ApiError if all groups together leave too little memory for what the member has added."""
     growth_bytes = stored_member_bytes(stored) - (stored_member_bytes(former.stored) if former is not None else 0)
     if group.group_id not in turn.shard.groups:
@@ -176,7 +174,7 @@ def _check_memory(
         raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
-def _store(turn: Turn, group: ConsumerGroup, former: ConsumerMember | None, stored: ConsumerMemberStored) -> str | None:
+def store(turn: Turn, group: ConsumerGroup, former: ConsumerMember | None, stored: ConsumerMemberStored) -> str | None:
     """Store the member's properties if they have changed; return why partitions must be assigned anew, or None."""
     before = None if former is None else former.stored
     if before == stored:

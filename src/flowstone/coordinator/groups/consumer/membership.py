@@ -10,6 +10,7 @@ from typing import Any
 
 from flowstone.coordinator.groups.classic.group import Group
 from flowstone.coordinator.groups.classic.timeouts import forget
+from flowstone.coordinator.groups.consumer.conversion import upgraded
 from flowstone.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
 from flowstone.coordinator.groups.consumer.messages import (
     JOIN_EPOCH,
@@ -56,10 +57,10 @@ def find_or_make(turn: Turn, request: ConsumerHeartbeatRequest) -> ConsumerGroup
     if isinstance(group, ConsumerGroup):
         return group
     if request.member_epoch == JOIN_EPOCH:
-        if group is None:
+        if group is None or (isinstance(group, Group) and group.is_unused):
             return ConsumerGroup(group_id, state_timestamp_ms=turn.now_ms)
-        if isinstance(group, Group) and group.is_unused:
-            return ConsumerGroup(group_id, state_timestamp_ms=turn.now_ms)
+        if isinstance(group, Group):
+            return upgraded(turn, group)
     if group is None:
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
@@ -90,7 +91,7 @@ def find_member(turn: Turn, group: ConsumerGroup, request: ConsumerHeartbeatRequ
         if not is_join:
             message = f"Member {request.member_id} is not a member of group {group.group_id}."
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, message)
-        _check_size(turn, group)
+        check_size(turn, group)
     elif not is_join:
         _check_epoch(member, request)
     return member
@@ -129,7 +130,7 @@ def replace_member(turn: Turn, group: ConsumerGroup, former: ConsumerMember, mem
     return group.members_by_id[member_id]
 
 
-def _check_size(turn: Turn, group: ConsumerGroup) -> None:
+def check_size(turn: Turn, group: ConsumerGroup) -> None:
     size_max = turn.shard.config.consumer_group_max_size
     if len(group.members_by_id) >= size_max:
         message = f"The consumer group has reached its maximum capacity of {size_max} members."

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from flowstone.coordinator.groups.config import REBALANCE_REASON_MAX_CHARS
+from flowstone.coordinator.groups.consumer.conversion import downgrade_if_classic
 from flowstone.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
-from flowstone.coordinator.groups.consumer.sessions import REVOCATION
 from flowstone.coordinator.groups.consumer.target import topics_hash
 from flowstone.coordinator.groups.consumer.writing import bump, write, write_all
 from flowstone.coordinator.groups.consumer_records import ConsumerKey, ConsumerRecordRemoved, MemberState
@@ -18,9 +18,11 @@ from flowstone.coordinator.groups.timers import Timer, TimerKind
 
 
 def remove_members(turn: Turn, group: ConsumerGroup, members: Sequence[ConsumerMember], reason: str) -> None:
-    """Remove the members, and raise the group's epoch once."""
+    """Remove the members, and raise the group's epoch once; a group of classic members only becomes a classic one."""
     for member in members:
         write(turn, *tombstones(group, member.member_id))
+    if downgrade_if_classic(turn, group) is not None:
+        return
     drop_unused_regexes(turn, group)
     bump(turn, group, reason[:REBALANCE_REASON_MAX_CHARS], topics_hash(turn, group))
     group.checked_version = turn.shard.topics.version
@@ -53,7 +55,13 @@ def overdue(group: ConsumerGroup, due: Collection[Timer]) -> tuple[list[Consumer
         if timer.kind is TimerKind.SESSION:
             members[timer.member_id] = member
             reasons.append(f"Member {timer.member_id} sent no heartbeat in its session timeout")
-        elif timer.kind is REVOCATION and member.state is MemberState.UNREVOKED:
+        elif timer.kind is TimerKind.SYNC:
+            members[timer.member_id] = member
+            reasons.append(f"Member {timer.member_id} sent no SyncGroup request in the rebalance timeout")
+        elif member.stored.classic is not None:
+            members[timer.member_id] = member
+            reasons.append(f"Member {timer.member_id} did not join again in the rebalance timeout")
+        elif member.state is MemberState.UNREVOKED:
             members[timer.member_id] = member
             reasons.append(f"Member {timer.member_id} did not give up its partitions in the rebalance timeout")
     return list(members.values()), "; ".join(reasons)

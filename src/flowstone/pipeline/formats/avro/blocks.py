@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from flowstone.pipeline.formats.avro.cursor import Cursor, Ints, Rows, subset
 from flowstone.pipeline.formats.avro.nodes import FloatNode, LongNode, Node, joined, within
 from flowstone.pipeline.formats.bad_values import BadValue
+from flowstone.pipeline.formats.cursor import Cursor, Ints, Rows, subset
 
 
 @dataclass(frozen=True)

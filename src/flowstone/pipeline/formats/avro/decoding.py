@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from flowstone.pipeline.formats.arrow_values import Decoded
 from flowstone.pipeline.formats.avro import column_types, schemas
-from flowstone.pipeline.formats.avro.cursor import ALL, Cursor
 from flowstone.pipeline.formats.avro.nodes import Node, RecordNode
 from flowstone.pipeline.formats.avro.resolution import Incompatible, resolve
 from flowstone.pipeline.formats.bad_values import BadValue
+from flowstone.pipeline.formats.cursor import ALL, Cursor
 
 _PROGRAMS_MAX = 200
 
@@ -32,7 +32,7 @@ def _program(writer: Text, reader: Text) -> Node | str:
 def decode(values: pa.Array, writer: Text, reader: Text) -> Decoded:
     """Return a struct of the reader's columns for each value. `values` is binary, without NULL."""
     program = _program(writer, reader)
-    wanted = pa.struct([pa.field(each.name, each.type) for each in _columns(reader)])
+    wanted = columns_of(reader)
     if isinstance(program, str):
         causes = dict.fromkeys(range(len(values)), (BadValue.INCOMPATIBLE_SCHEMA, program))
         return Decoded(pa.nulls(len(values), wanted), causes)
@@ -44,7 +44,8 @@ def decode(values: pa.Array, writer: Text, reader: Text) -> Decoded:
 
 
 @lru_cache(_PROGRAMS_MAX)
-def _columns(reader: Text) -> tuple[pa.Field, ...]:
+def columns_of(reader: Text) -> pa.DataType:
+    """Return the struct of a reader's columns."""
     type = schemas.parse(*reader)
     arrow = column_types.arrow_type(type)
-    return tuple(arrow) if isinstance(type, schemas.Record) else (pa.field(column_types.VALUE, arrow),)
+    return arrow if isinstance(type, schemas.Record) else pa.struct([pa.field(column_types.VALUE, arrow)])

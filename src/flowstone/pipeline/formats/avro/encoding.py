@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowstone.pipeline.formats.avro import column_types, schemas
-from flowstone.pipeline.formats.avro.cursor import VARINT_BYTES_MAX, Bytes, Ints
 from flowstone.pipeline.formats.avro.schemas import Array, Enum, Fixed, Map, Record, Type, Union
+from flowstone.pipeline.formats.cursor import VARINT_BYTES_MAX, Bytes, Ints
 
 _NO_BYTES = pa.scalar(b"", pa.binary())
 

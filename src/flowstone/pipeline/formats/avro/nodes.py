@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from flowstone.pipeline.formats.avro.cursor import Bits, Cursor, Ints, Rows, subset
 from flowstone.pipeline.formats.bad_values import BadValue
+from flowstone.pipeline.formats.cursor import Bits, Cursor, Ints, Rows, subset
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 

@@ -20,7 +20,6 @@ import pyarrow as pa
 from flowstone.pipeline.formats.avro import column_types, nodes
 from flowstone.pipeline.formats.avro.blocks import ArrayNode, MapNode
 from flowstone.pipeline.formats.avro.column_types import arrow_type, scalar_kind, timestamp_unit
-from flowstone.pipeline.formats.avro.cursor import Bits, Ints
 from flowstone.pipeline.formats.avro.nodes import Node
 from flowstone.pipeline.formats.avro.schemas import (
     NO_DEFAULT,
@@ -34,6 +33,7 @@ from flowstone.pipeline.formats.avro.schemas import (
     Union,
     least_bytes,
 )
+from flowstone.pipeline.formats.cursor import Bits, Ints
 
 _WIDER = {
     "int": ("int", "long", "float", "double"),

@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+from flowstone.cluster.decisions.topic_names import SHARE_GROUP_STATE
 from flowstone.coordinator.share.messages import InitialState, StateRead, StateResult, StateWrite
 from flowstone.coordinator.share.records import ShareKey, StateBatch
 from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
 from tests.support.running_app import RunningApp
 
 KEY = ShareKey("g", bytes(15) + b"t", 0)
 OTHER = KEY._replace(partition=1)
 SMALL = {"share_coordinator_state_topic_num_partitions": "3", "flush_messages": "1"}
 DONE = StateResult()
+
+
+def log_start(app: RunningApp) -> int:
+    partition = app.app.services.partitions.find(TopicPartition(SHARE_GROUP_STATE, 0))
+    assert partition is not None
+    return partition.log.log_start_offset
+
+
+def test_obsolete_records_of_the_topic_are_deleted_and_the_states_remain(tmp_path: Path) -> None:
+    settings = {
+        "share_coordinator_state_topic_num_partitions": "1",
+        "share_coordinator_state_topic_prune_interval_ms": "100",
+    }
+    with RunningApp(str(tmp_path), **settings) as app:
+        states = app.app.services.share_states
+        app.run(states.initialize([InitialState(KEY, 0, 0), InitialState(OTHER, 0, 5)]))
+
+        async def fill() -> None:
+            for offset in range(1, 1200):
+                await states.write(StateWrite(KEY, 0, 0, offset, (StateBatch(offset + 2, offset + 2, 2, 1),)))
+
+        app.run(fill())
+        deadline = time.monotonic() + 10
+        while not app.call(lambda: log_start(app)):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert app.call(lambda: log_start(app)) >= 1000
+    with RunningApp(str(tmp_path), **settings) as app:
+        states = app.app.services.share_states
+        assert app.run(states.read({KEY: 1}))[KEY].batches == (StateBatch(1199, 1201, 2, 1),)
+        assert app.run(states.read({OTHER: 1}))[OTHER].start_offset == 5
 
 
 async def write(app: RunningApp, change: StateWrite) -> StateResult:

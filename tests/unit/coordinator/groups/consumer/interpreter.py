@@ -7,6 +7,7 @@ settle a b                    heartbeats, in which members confirm what they hav
 leave a | leave-for-now a     with epoch -1 or -2
 resolve | fail                the topics that match regular expressions are determined, or cannot be
 classic-join x topics=t [owned=] [instance=] [version=9] | classic-sync x | classic-beat x | classic-leave x
+form-classic x t-0 [data=]    the leader of a classic group assigns partitions to itself
 commit a t-0=5 [epoch=] [version=10] | txn-commit a t-0=5 | commit-alone t-0=5 | fetch a [epoch=]
 list [states=] [types=] | describe | describe-classic | delete-group | why
 wait 3000                     milliseconds
@@ -31,7 +32,7 @@ from flowstone.coordinator.groups.transactional_commits import TransactionalComm
 from flowstone.errors import ErrorCode
 from tests.unit.coordinator.groups.consumer.named_topics import NamedTopics
 from tests.unit.coordinator.groups.consumer.trace import stored
-from tests.unit.coordinator.groups.harness import START_MS, Coordinator, subscription
+from tests.unit.coordinator.groups.harness import START_MS, Coordinator, assignment, subscription
 from tests.unit.coordinator.groups.trace import said as classic_said
 
 Options = dict[str, str]
@@ -165,11 +166,12 @@ class Interpreter:
         client.topics = options.get("topics", client.topics)
         owned = options.get("owned", "")
         metadata = subscription(client.topics.split(","), options.get("data", ""), "" if owned == "none" else owned)
+        metadata = b"garbage" if "garbage" in names else metadata
         request = classic.JoinRequest(
             "g",
             int(options.get("session", "45000")),
             int(options.get("rebalance", "60000")),
-            "consumer",
+            options.get("type", "consumer"),
             tuple((name, metadata) for name in options.get("protocols", "range").split(",")),
             options.get("member", client.classic_id),
             client.instance,
@@ -180,6 +182,16 @@ class Interpreter:
             int(options.get("version", "9")) >= 9,
         )
         self._ask(Token(client.name, "join"), self.coordinator.shard.join, request)
+
+    def do_form_classic(self, names: list[str], options: Options) -> None:
+        """The leader of a classic group assigns partitions to itself."""
+        client = self.clients[names[0]]
+        data = options.get("data", "").encode()
+        given = assignment(names[1])[:-4] + (len(data).to_bytes(4) + data if data else (-1).to_bytes(4, signed=True))
+        request = classic.SyncRequest(
+            "g", client.classic_id, client.epoch, client.instance, assignments=((client.classic_id, given),)
+        )
+        self._ask(Token(client.name, "sync"), self.coordinator.shard.sync, request)
 
     def do_classic_sync(self, names: list[str], options: Options) -> None:
         client = self.clients[names[0]]
@@ -231,9 +243,8 @@ class Interpreter:
 
     def do_fetch(self, names: list[str], options: Options) -> None:
         client = self.clients.get(names[0], Client(names[0]))
-        request = classic.FetchOffsetsRequest(
-            "g", member_id=options.get("member", client.name), member_epoch=int(options.get("epoch", client.epoch))
-        )
+        member_id, epoch = options.get("member", client.name), int(options.get("epoch", client.epoch))
+        request = classic.FetchOffsetsRequest("g", member_id=member_id or None, member_epoch=epoch)
         self._ask(Token(client.name, "fetch"), self.coordinator.shard.fetch_offsets, request)
 
     # What operators do
@@ -299,6 +310,8 @@ class Interpreter:
             self._hear(client, response)
         elif isinstance(response, m.ConsumerGroupDescribed):
             self._describe(response)
+        elif isinstance(response, classic.FetchOffsetsResponse) and response.error_code is not ErrorCode.NONE:
+            self.lines.append(f"{token.who}: {token.what} {response.error_code.name}")
         else:
             if isinstance(response, classic.JoinResponse) and client is not None and response.member_id:
                 client.classic_id, client.epoch = response.member_id, response.generation_id

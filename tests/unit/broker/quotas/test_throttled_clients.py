@@ -85,29 +85,29 @@ class Meter:
 
 
 def test_a_producer_is_as_fast_as_its_quota(admin: User, bob: User) -> None:
-    set_quota(admin, producer_byte_rate=400_000)
+    set_quota(admin, producer_byte_rate=100_000)
     records, meter = batch_of(*[b"x" * 500] * 10), Meter()
     while not meter.is_over:
         response = produce(bob, records, acks=-1)
         assert not any(each.error_code for topic in response.responses for each in topic.partition_responses)
         meter.count(len(records), response.throttle_time_ms)
-    assert meter.rate == pytest.approx(400_000, rel=0.05)
+    assert meter.rate == pytest.approx(100_000, rel=0.05)
 
 
 def test_a_consumer_is_as_fast_as_its_quota_and_misses_no_record(admin: User, bob: User) -> None:
     records, offset, meter = batch_of(*[b"x" * 500] * 10), 0, Meter()
-    for _ in range(600):
+    for _ in range(150):
         produce(admin, records)
-    set_quota(admin, consumer_byte_rate=400_000)
+    set_quota(admin, consumer_byte_rate=100_000)
     while not meter.is_over:
-        partition = m.FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=20_000)
+        partition = m.FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=10_500)
         topics = [m.FetchRequestTopic(topic="t", partitions=[partition])]
-        request = m.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=20_000, session_epoch=-1, topics=topics)
+        request = m.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=10_500, session_epoch=-1, topics=topics)
         response = bob.ask(12, request)
         size = sum(len(each.records) for topic in response.responses for each in topic.partitions)
         offset += 10 * (size // len(records))
         meter.count(size, response.throttle_time_ms)
-    assert meter.rate == pytest.approx(400_000, rel=0.05)
+    assert meter.rate == pytest.approx(100_000, rel=0.05)
 
 
 def test_a_muted_client_that_ignores_the_throttle_time_is_not_read_and_others_are(admin: User, bob: User) -> None:

@@ -1,0 +1,72 @@
+"""Checks and answers that ShareFetch and ShareAcknowledge have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.partition_lookup import NodeEndpoint, node_endpoints, partition_state
+from flowstone.broker.sharing.acknowledgements import AcknowledgementBatch, Type, parse
+from flowstone.broker.sharing.share_partitions import SharePartitions
+from flowstone.broker.sharing.share_sessions import MemberKey, Place
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.promise import Promise
+
+# Kafka's ids of members are UUIDs in base64.
+MEMBER_ID_LENGTH_MAX = 36
+_NO_LEADER = -1, -1
+_LED_BY_ANOTHER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def check_member(group_id: str | None, member_id: str | None) -> MemberKey:
+    """Return the member that sent a request. Raises ApiError if the request does not name one."""
+    if not group_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "The request names no group.")
+    if not member_id or len(member_id) > MEMBER_ID_LENGTH_MAX:
+        message = f"The member id must have 1 to {MEMBER_ID_LENGTH_MAX} characters."
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    return MemberKey(group_id, member_id)
+
+
+def check_renewal(*limits: int) -> None:
+    """Raise ApiError if a request that renews locks would also fetch."""
+    if any(limits):
+        message = "A request that renews locks has a wait time, bytes and records of 0."
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def acknowledge(
+    partitions: SharePartitions,
+    key: MemberKey,
+    place: Place,
+    batches: Sequence[AcknowledgementBatch],
+    *,
+    renews: bool,
+) -> Promise[ErrorCode] | None:
+    """Apply a member's acknowledgements of one partition; return the promise of the outcome, None if all is done.
+
+    Raises ApiError, and changes nothing, if they are refused.
+    """
+    acknowledgements = parse(batches)
+    if not renews and any(each.type is Type.RENEW for each in acknowledgements):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "A request that renews locks must say so.")
+    return partitions.get(key.group_id, place).acknowledge(key.member_id, acknowledgements)
+
+
+def leader_of(
+    services: Services, place: Place, errors: Iterable[ApiError | None], leaders: list[int]
+) -> tuple[int, int]:
+    """Return the leader and its epoch if an error says that another broker leads; add it to `leaders`."""
+    if not any(error is not None and error.code in _LED_BY_ANOTHER for error in errors):
+        return _NO_LEADER
+    state = partition_state(services.metadata.image, "", place.topic_id, place.partition)
+    if state is None:
+        return _NO_LEADER
+    leaders.append(state.leader)
+    return state.leader, state.leader_epoch
+
+
+def endpoints_of(services: Services, context: RequestContext, leaders: list[int]) -> list[NodeEndpoint]:
+    if not leaders:
+        return []
+    return node_endpoints(services.metadata.image, leaders, context.session.listener_name)

@@ -1,0 +1,137 @@
+"""Reads of a share partition's records: the batches of the log from an offset on, and slices of them by reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from flowstone.broker.sharing.acquisition import Acquired, LogBatch
+from flowstone.log.segments.cached_reads import LogSlice, NotCached, read_cached
+from flowstone.replication.partition import Partition
+from flowstone.replication.readers import Reader
+from flowstone.wire.end_markers import END_MARKER_BYTES_MAX, read_end_marker
+from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, parse_header
+
+# Short slices are read at once, of longer ones each header.
+WHOLE_READ_BYTES = 16 << 10
+# A reader of committed records looks up the aborted transactions of everything that it reads.
+COMMITTED_READ_BYTES = 1 << 20
+
+
+class _Place(NamedTuple):
+    """Where a batch is, in bytes from the beginning of the slice."""
+
+    first: int
+    last: int
+    begin: int
+    end: int
+
+
+class LogRead:
+    """The batches that follow an offset; iterating reads their headers, as far as the caller needs them."""
+
+    def __init__(self, partition: Partition, reader: Reader, records: LogSlice, offset: int, end_offset: int) -> None:
+        self._partition, self._reader = partition, reader
+        self._records, self._offset, self._end_offset = records, offset, end_offset
+        self._places: list[_Place] = []
+
+    def __iter__(self) -> Iterator[LogBatch]:
+        """Yield the batches, in order, as far as the page cache has them.
+
+        Raises NotCached if it lacks a batch before the first one that is delivered: nothing is acquired by then.
+        """
+        may_raise = True
+        batches = self._batches()
+        while True:
+            try:
+                batch = next(batches, None)
+            except NotCached:
+                if may_raise:
+                    raise
+                return
+            if batch is None:
+                return
+            may_raise = may_raise and not batch.is_delivered
+            yield batch
+
+    def _batches(self) -> Iterator[LogBatch]:
+        aborts = None
+        if self._reader is Reader.COMMITTED:
+            found = self._partition.local.aborted_transactions(self._offset, self._end_offset, self._records)
+            aborts = _Aborts(found)
+        for header, begin in self._headers():
+            self._places.append(_Place(header.base_offset, header.last_offset, begin, begin + header.size_bytes))
+            is_delivered = not header.is_control and bool(header.record_count)
+            if aborts is not None and aborts.has(header, lambda at=begin: self._bytes(at, END_MARKER_BYTES_MAX)):
+                is_delivered = False
+            yield LogBatch(header.base_offset, header.last_offset, is_delivered)
+
+    def slice_of(self, acquired: Sequence[Acquired]) -> LogSlice:
+        """Return the batches from the first to the last record that is acquired."""
+        first, last = acquired[0].first, acquired[-1].last
+        places = [each for each in self._places if each.last >= first and each.first <= last]
+        begin, end = places[0].begin, places[-1].end
+        return LogSlice(self._records.file, self._records.position + begin, end - begin)
+
+    def _headers(self) -> Iterator[tuple[BatchHeader, int]]:
+        """Yield the header and the place of each batch that is whole."""
+        position, count = 0, self._records.count
+        if count <= WHOLE_READ_BYTES:
+            data = self._bytes(0, count)
+            while count - position >= HEADER_BYTES:
+                header = parse_header(data, position)
+                if position + header.size_bytes > count:
+                    return
+                yield header, position
+                position += header.size_bytes
+            return
+        while count - position >= HEADER_BYTES:
+            header = parse_header(self._bytes(position, HEADER_BYTES))
+            if position + header.size_bytes > count:
+                return
+            yield header, position
+            position += header.size_bytes
+
+    def _bytes(self, position: int, count: int) -> bytes:
+        count = min(count, self._records.count - position)
+        return read_cached(self._records.file, self._records.position + position, count)
+
+
+class _Aborts:
+    """Tells the batches of aborted transactions, going through the log in order."""
+
+    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
+        self._left = sorted(aborted, key=lambda each: each[1], reverse=True)
+        self._open: set[int] = set()  # producers in an aborted transaction
+
+    def has(self, header: BatchHeader, read: object) -> bool:
+        """Return whether the batch belongs to an aborted transaction."""
+        if not header.is_transactional:
+            return False
+        while self._left and self._left[-1][1] <= header.last_offset:
+            self._open.add(self._left.pop()[0])
+        if header.is_control:
+            assert callable(read)
+            data = read()
+            marker = read_end_marker(data, 0, parse_header(data))
+            if marker is not None and not marker.is_commit:
+                self._open.discard(header.producer_id)
+            return False
+        return header.producer_id in self._open
+
+
+def read_log(partition: Partition, reader: Reader, offset: int, max_bytes: int) -> LogRead | None:
+    """Return the batches from the one that has `offset` on, or None if there are none yet.
+
+    Raises NotCached if the bytes must be read by a worker, ApiError if the offset is out of range or the replica is
+    offline or closed.
+    """
+    local = partition.local
+    end_offset = local.visible_end(reader)
+    if offset >= end_offset:
+        local.check_serving()
+        return None
+    if reader is Reader.COMMITTED:
+        max_bytes = min(max_bytes, COMMITTED_READ_BYTES)
+    records = local.read(offset, max_bytes, end_offset, at_least_one=True)
+    return None if records is None else LogRead(partition, reader, records, offset, end_offset)

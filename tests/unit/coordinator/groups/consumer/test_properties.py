@@ -1,0 +1,24 @@
+"""The promises P1 to P6 over many random lives of a consumer group. A failure names its seed.
+
+FLOWSTONE_CONSUMER_GROUP_SEEDS=first:count runs others, or more: FLOWSTONE_CONSUMER_GROUP_SEEDS=0:10000, say.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.unit.coordinator.groups.consumer.simulation import World
+
+SEEDS_PER_TEST = 100
+FIRST, COUNT = (int(number) for number in os.environ.get("FLOWSTONE_CONSUMER_GROUP_SEEDS", "0:200").split(":"))
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, SEEDS_PER_TEST))
+def test_consumer_groups_keep_their_promises_whatever_befalls_them(first: int) -> None:
+    for seed in range(first, min(first + SEEDS_PER_TEST, FIRST + COUNT)):
+        try:
+            World(seed).run()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
