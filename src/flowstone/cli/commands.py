@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flowstone import __version__
+from flowstone.cli.common.connection_options import add_connection_options
 
 # First word of a command -> module that registers it.
 GROUPS = {
@@ -25,6 +26,9 @@ GROUPS = {
     "pipeline": "flowstone.cli.pipeline.commands",
     "acl": "flowstone.cli.access.acl",
     "quota": "flowstone.cli.access.quota",
+    "secure": "flowstone.cli.access.secure",
+    "user": "flowstone.cli.access.user",
+    "profile": "flowstone.cli.access.profile",
     "cluster": "flowstone.cli.cluster.commands",
     "log": "flowstone.cli.log_files.commands",
     "backup": "flowstone.cli.backup.backup",
@@ -51,6 +55,7 @@ def build_app(command: str) -> typer.Typer:
     app.command("up")(_up)
     for group in [GROUPS[command]] if command in GROUPS else GROUPS.values():
         import_module(group).register(app)
+    add_connection_options(app)
     _list_whole_sentences(app)
     return app
 
