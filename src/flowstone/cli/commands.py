@@ -18,6 +18,8 @@ GROUPS = {
     "consume": "flowstone.cli.records.consume",
     "generate": "flowstone.cli.records.generate",
     "group": "flowstone.cli.group.commands",
+    "share": "flowstone.cli.share.commands",
+    "queue": "flowstone.cli.queue.work",
     "txn": "flowstone.cli.txn.commands",
     "branch": "flowstone.cli.topic.branch",
     "replay": "flowstone.cli.records.replay",
