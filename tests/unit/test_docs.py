@@ -91,6 +91,7 @@ class Machine:
             "PATH": f"{commands}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
             "FLOWSTONE_SET_HTTP_LISTENER": "127.0.0.1:0",
+            "XDG_CONFIG_HOME": str(directory / "config"),
             "FLOWSTONE_SET_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",  # three seconds that teach nothing
         }
         self._broker: subprocess.Popen[str] | None = None

@@ -232,6 +232,12 @@ class GroupShard:
     def describe_consumer_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
         return self._run(consumer_administration.describe, now_ms, token, group_id)
 
+    def survey_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
+        """Reply with a ConsumerGroupDescribed for a consumer group, and with a DescribedGroup for any other."""
+        if isinstance(self._state.groups.get(group_id), ConsumerGroup):
+            return self._run(consumer_administration.describe, now_ms, token, group_id)
+        return self._run(administration.describe, now_ms, token, group_id)
+
     def regexes_resolved(self, now_ms: int, group_id: str, found: dict[str, tuple[str, ...]] | None) -> GroupEffects:
         """Store the topics that match the regular expressions of a group; None: they could not be determined."""
         turn = Turn(self._state, now_ms)
