@@ -12,7 +12,7 @@ from flowstone.pipeline.state import Declaration, DeclaredNode, DeclaredQuery
 NODES = {
     "orders": DeclaredNode("source", (), {"topics": "t", "starting": "s"}),
     "sums": DeclaredNode("step", ("orders",), {"code": "c", "expectations": "e"}),
-    "out": DeclaredNode("sink", ("sums",), {"place": "p"}),
+    "out": DeclaredNode("sink", ("sums",), {"path": "p"}),
 }
 OLD = Declaration("h", NODES, {"q": DeclaredQuery(("orders",), ("sums",))}, {"spark.sql.shuffle.partitions": "2"})
 
@@ -27,7 +27,7 @@ def changed(node: str, **parts: str) -> Declaration:
         (OLD, CONTINUES),
         (changed("orders", starting="x"), CONTINUES),
         (changed("sums", expectations="x"), CONTINUES),
-        (changed("out", place="x"), CONTINUES),
+        (changed("out", path="x"), CONTINUES),
         (replace(OLD, settings={}), CONTINUES),
         (changed("sums", code="x"), UNSURE),
         (changed("orders", topics="x"), CANNOT),

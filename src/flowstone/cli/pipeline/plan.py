@@ -29,9 +29,9 @@ def plan(directory: Directory, json_output: JsonOutput = False, bootstrap: Pipel
 
     Exit status 78 if a checkpoint cannot.
     """
+    from flowstone.pipeline.engine.declaring import declaration
     from flowstone.pipeline.engine.queries import plan_queries
     from flowstone.pipeline.engine.session import open_session
-    from flowstone.pipeline.operations.declaring import declaration_of
     from flowstone.pipeline.operations.plan import plan as compare
     from flowstone.pipeline.state import Kind, StateStore
 
@@ -41,7 +41,7 @@ def plan(directory: Directory, json_output: JsonOutput = False, bootstrap: Pipel
             state = store.load()
         state.check_readable(Kind.DECLARATION)
         spark = open_session(model, "local[1]", is_brief=True)
-        found = compare(state.declaration, declaration_of(model, plan_queries(spark, model)))
+        found = compare(state.declaration, declaration(model, plan_queries(spark, model)))
     if json_output:
         print_document({"first_run": found.is_first, "can_continue": found.can_continue, **_lists(found)})
     else:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from flowstone.pipeline.operations.declaring import MODULES, SHUFFLE_PARTITIONS
+from flowstone.pipeline.engine.declaring import CHECKPOINT_SETTINGS, MODULES
 from flowstone.pipeline.state import Declaration, DeclaredNode
 
+# The parts of sources and sinks that say where records are.
+PLACES = {"topics", "pattern", "topic", "path", "kind", "class"}
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 CONTINUES, NEW, CANNOT, UNSURE, GONE = "continues", "new", "cannot continue", "may not continue", "not run any more"
 
@@ -81,7 +83,7 @@ def _removed(node: DeclaredNode) -> str:
 
 def _changed(name: str, node: DeclaredNode, parts: tuple[str, ...], new: Declaration) -> str:
     if node.kind == "sink":
-        moved = {"place", "topic"} & set(parts)
+        moved = PLACES & set(parts)
         return "rows go there from the next micro-batch on; the old place keeps its rows" if moved else (
             "rows are written so from the next micro-batch on"
         )  # fmt: skip
@@ -125,7 +127,7 @@ def _queries(old: Declaration, new: Declaration, changes: Mapping[str, NodeChang
                 name, CANNOT, "its sources are in another order, which Spark's checkpoint goes by: reset it"
             )
             continue
-        moved = [each for each in query.sources if each in changes and {"topics", "place"} & set(changes[each].parts)]
+        moved = [each for each in query.sources if each in changes and PLACES & set(changes[each].parts)]
         if moved:
             yield QueryPlan(name, CANNOT, f"the source {moved[0]} reads another place than its checkpoint: reset it")
             continue
@@ -155,6 +157,7 @@ def _stateful(
             f"{touched[0]} changed, which its state was computed with: Spark refuses it if keys or types changed, and "
             "otherwise goes on with the old state; reset it to compute all anew",
         )
-    if after and old.settings.get(SHUFFLE_PARTITIONS) != new.settings.get(SHUFFLE_PARTITIONS):
-        return QueryPlan(name, CONTINUES, f"{SHUFFLE_PARTITIONS} changed, but its state keeps the number of before")
+    settings = [each for each in CHECKPOINT_SETTINGS if old.settings.get(each) != new.settings.get(each)]
+    if after and settings:
+        return QueryPlan(name, CONTINUES, f"{settings[0]} changed, but its state keeps the value of before")
     return QueryPlan(name, CONTINUES, "")
