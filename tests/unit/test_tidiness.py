@@ -100,6 +100,7 @@ REASONS = {
     "src/flowstone/cli/log_files": BY_COMMAND,
     "src/flowstone/cli/query": BY_COMMAND,
     "src/flowstone/cli/records": BY_COMMAND,
+    "src/flowstone/cli/share": BY_COMMAND,
     "src/flowstone/cli/topic": BY_COMMAND,
     "src/flowstone/cli/up": BY_COMMAND,
     "src/flowstone/client": "against a scripted broker: tests/unit/client/test_scripted.py, test_kafka.py",
