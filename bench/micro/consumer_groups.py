@@ -1,4 +1,4 @@
-"""`python -m bench.consumer_groups`: how soon a large consumer group (KIP-848) settles, and what its heartbeats cost.
+"""`python -m bench.micro.consumer_groups`: how soon a large consumer group settles, and what its heartbeats cost.
 
 All members join at once, each with a connection of its own, and do at once what they are told. Measured are the time
 until every partition has its owner and all members are in one epoch, the broker's processor time meanwhile and while
@@ -13,7 +13,7 @@ import asyncio
 import struct
 import sys
 import time
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from bench.processes import cpu_seconds
@@ -47,7 +47,7 @@ class Connection:
 
     async def ask(self, key: int, version: int, request: Any) -> Any:
         header = FLEXIBLE_HEADER.pack(key, version, 1, -1) + b"\0"
-        frame = header + b"".join(bytes(part) for part in request_encoder(key, version)(request))
+        frame = header + b"".join(bytes(cast(bytes, part)) for part in request_encoder(key, version)(request))
         self._writer.write(struct.pack(">i", len(frame)) + frame)
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
         answer = await self._reader.readexactly(size)
