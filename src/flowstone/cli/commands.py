@@ -27,6 +27,7 @@ GROUPS = {
     "sql": "flowstone.cli.query.sql",
     "pipeline": "flowstone.cli.pipeline.commands",
     "acl": "flowstone.cli.access.acl",
+    "quota": "flowstone.cli.access.quota",
     "secure": "flowstone.cli.access.secure",
     "user": "flowstone.cli.access.user",
     "profile": "flowstone.cli.access.profile",

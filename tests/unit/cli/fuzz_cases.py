@@ -66,6 +66,8 @@ BASELINES: dict[str, list[str]] = {
     "txn producers": [f"{TOPIC}/0"],
     "txn find-hanging": ["--topic", TOPIC, "--max-transaction-timeout", "0"],
     "txn abort": [f"{TOPIC}/0@0", "--yes"],
+    "quota set": ["--user", "fuzzer", "--produce", "1000000"],
+    "quota remove": ["--user", "fuzzer", "--yes"],
     "acl add": ["--user", "fuzzer", "--topic", TOPIC, "--operation", "read"],
     "acl remove": ["--user", "fuzzer", "--yes"],
     "cluster elect": ["--yes"],

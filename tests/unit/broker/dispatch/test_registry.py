@@ -31,6 +31,8 @@ PERMISSIONS = {
     "WriteTxnMarkers": {"CLUSTER CLUSTER_ACTION", "CLUSTER ALTER"},
     "OffsetForLeaderEpoch": {"TOPIC DESCRIBE", "CLUSTER CLUSTER_ACTION"},
     "TxnOffsetCommit": {"GROUP READ", "TRANSACTIONAL_ID WRITE", "TOPIC READ"},
+    "DescribeClientQuotas": {"CLUSTER DESCRIBE_CONFIGS"},
+    "AlterClientQuotas": {"CLUSTER ALTER_CONFIGS"},
     "DescribeAcls": {"CLUSTER DESCRIBE"},
     "CreateAcls": {"CLUSTER ALTER"},
     "DeleteAcls": {"CLUSTER ALTER"},
