@@ -1,6 +1,6 @@
 """One partition, two workers, as a share group: no half belongs to anyone, and no record is read twice.
 
-In the version with consumer groups (`even_odd_offsets`) each worker reads the whole partition and skips the other's half.
+In the version with consumer groups (`even_odd_offsets`) each worker reads the whole partition and skips half of it.
 Here the workers share one group. One stops halfway; the other does the rest, which is not possible there.
 """
 
