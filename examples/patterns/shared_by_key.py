@@ -12,6 +12,8 @@ import sys
 import time
 from dataclasses import dataclass
 
+from confluent_kafka import Producer
+
 import flowstone
 from examples.patterns import stage
 
@@ -29,7 +31,10 @@ class Result:
 def run(bootstrap: str) -> Result:
     topic = stage.new_topic(bootstrap, "orders")
     values = [f"{key}:{number}" for number in range(PER_KEY) for key in range(KEYS)]
-    stage.send_keyed(bootstrap, topic, [(value.partition(":")[0], value) for value in values])
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for value in values:
+        producer.produce(topic, value, key=value.partition(":")[0])
+    producer.flush(stage.TIMEOUT_S)
     group = f"workers-of-{topic}"
     order_by_key(bootstrap, group)
     by_key: dict[str, list[int]] = {str(key): [] for key in range(KEYS)}

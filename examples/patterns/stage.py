@@ -52,15 +52,6 @@ def new_topic(bootstrap: str, name: str, *, partitions: int = 1, configs: Mappin
     return topic
 
 
-def send_keyed(bootstrap: str, topic: str, records: Iterable[tuple[str, str]]) -> None:
-    """Write these keys and values, in order."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for key, value in records:
-        producer.produce(topic, value, key)
-    if producer.flush(TIMEOUT_S):
-        raise KafkaException("the records were not written in time")
-
-
 def send(bootstrap: str, topic: str, values: Iterable[object], *, partitions: int = 1) -> None:
     """Write one record for each value, spread over the partitions."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
