@@ -80,6 +80,7 @@ REASONS = {
     "src/flowstone/broker/dispatch": BY_REQUESTS,
     "src/flowstone/broker/fetching": BY_REQUESTS,
     "src/flowstone/broker/handlers": BY_REQUESTS,
+    "src/flowstone/broker/handlers/cluster": BY_REQUESTS,
     "src/flowstone/broker/handlers/consumer": BY_REQUESTS,
     "src/flowstone/broker/handlers/share": BY_REQUESTS,
     "src/flowstone/broker/http/pages": "asked over HTTP, in the tests of what they show",
