@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from flowstone import kernel
 from flowstone.broker.authentication.credential_import import import_users
 from flowstone.broker.authentication.listener_security import parse_security
+from flowstone.broker.authentication.peer_network import inter_broker_listener, peer_network
 from flowstone.broker.clustering.assignments import Assignments
 from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.coordinator_host import HostServices
@@ -31,6 +32,7 @@ from flowstone.broker.http.listener import HttpListener, allowed_hosts, parse_ad
 from flowstone.broker.lag.group_survey import GroupSurvey
 from flowstone.broker.lag.late_transactions import LateTransactions
 from flowstone.broker.loop.workers import Workers
+from flowstone.broker.network.exposure import check_exposure
 from flowstone.broker.network.listeners import advertise, parse_listeners
 from flowstone.broker.network.server import Server
 from flowstone.broker.requests.batch_preparation import Preparing
@@ -94,9 +96,13 @@ class App:
         self.config = within_descriptors(open_files_limit(), config)
         self._listeners, self._advertised = parse_listeners(self.config)
         self._security = parse_security(values, self.config, [each.name for each in self._listeners])
+        check_exposure(self._listeners, self._security, self.config)
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()
         self._network: Network = network or SystemNetwork()
+        self._inter_broker_listener = inter_broker_listener(self.config, self._security)
+        own = self._security[self._inter_broker_listener]
+        self._peer_network = peer_network(self._network, self.config, own)
         self._consensus = consensus
         self._cluster: Clustering | None = None
         self._deleted_topic_ids: frozenset[bytes] | None = None
@@ -280,13 +286,8 @@ class App:
             self._logs,
             self._partitions,
             self._clock,
-            self._network,
+            self._peer_network,
         )
-
-    @property
-    def _inter_broker_listener(self) -> str:
-        """The name of the listener on which brokers reach each other."""
-        return self.config.inter_broker_listener_name or self._listeners[0].name
 
     def _open_zookeeper(self) -> Consensus:
         from flowstone.cluster.logs.local_copy import LocalCopy
@@ -325,7 +326,7 @@ class App:
         self._metadata.on_wait(self._assignments.settled)
         self._metadata.on_failure(self._fail)
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
-        make_peers = partial(BrokerPeers, self._inter_broker_listener, self._metadata, self._clock, self._network)
+        make_peers = partial(BrokerPeers, self._inter_broker_listener, self._metadata, self._clock, self._peer_network)
         host_services = HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers)
         self._transactions = TransactionCoordinator(
             host_services,

@@ -1,4 +1,4 @@
-"""The pytest plugin: a broker per session and an empty topic per test, without configuration.
+"""The pytest plugin: a broker per session, an empty topic per test, and pipelines, without configuration.
 
 Each process of pytest-xdist has its own session and broker. The broker's modules are imported when a test first uses
 one: a project that has Flowstone installed but does not use it only pays for this file.
@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from itertools import count
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from flowstone.embedded import Broker
+    from flowstone.pipeline.operations.harness import PipelineUnderTest
 
 # Kafka's longest name has 249 characters; the rest is for the number.
 TOPIC_NAME_CHARACTERS_MAX = 200
@@ -69,3 +73,42 @@ def flowstone_topic(flowstone_broker: Broker, request: pytest.FixtureRequest) ->
     topic = f"{name}-{next(_numbers)}"
     flowstone_broker.create_topic(topic)
     return topic
+
+
+@pytest.fixture(scope="session")
+def flowstone_spark_settings() -> Mapping[str, str]:
+    """Further settings of `flowstone_spark`. Override this fixture to change them."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def flowstone_spark(flowstone_spark_settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A Spark session on this machine with the settings that pipelines need, for all tests of the process."""
+    from flowstone.pipeline.engine.session import open_session
+    from flowstone.pipeline.model import PipelineModel
+
+    model = PipelineModel("tests", Path.cwd(), (), (), (), spark=flowstone_spark_settings)
+    session = open_session(model, "local[2]", is_brief=True)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def flowstone_pipeline(
+    flowstone_settings: Mapping[str, object], tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str | Path], PipelineUnderTest]]:
+    """A function that loads the pipeline of a directory on a broker of its own; Spark starts when it is needed."""
+    from flowstone.embedded import Broker
+    from flowstone.pipeline.operations.harness import PipelineUnderTest
+
+    brokers: list[Broker] = []
+
+    def load(directory: str | Path) -> PipelineUnderTest:
+        broker = Broker(settings=flowstone_settings)
+        brokers.append(broker)
+        scratch = tmp_path / f"flowstone-{len(brokers)}"
+        return PipelineUnderTest(Path(directory), broker, scratch, lambda: request.getfixturevalue("flowstone_spark"))
+
+    yield load
+    for each in brokers:
+        each.stop()

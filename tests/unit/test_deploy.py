@@ -28,7 +28,7 @@ def config_of(service: str) -> BrokerConfig:
 
 
 def test_the_image_sets_what_exists() -> None:
-    assert read_environment(IMAGE).keys() == {"log.dirs", "listeners", "http.listener"}
+    assert read_environment(IMAGE).keys() == {"log.dirs", "listeners", "listeners.insecure.enable", "http.listener"}
 
 
 def test_the_brokers_of_the_compose_file_can_start_and_reach_each_other() -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flowstone import __version__
+from flowstone.cli.common.connection_options import add_connection_options
 
 # First word of a command -> module that registers it.
 GROUPS = {
@@ -17,6 +18,8 @@ GROUPS = {
     "consume": "flowstone.cli.records.consume",
     "generate": "flowstone.cli.records.generate",
     "group": "flowstone.cli.group.commands",
+    "share": "flowstone.cli.share.commands",
+    "queue": "flowstone.cli.queue.work",
     "txn": "flowstone.cli.txn.commands",
     "branch": "flowstone.cli.topic.branch",
     "replay": "flowstone.cli.records.replay",
@@ -24,6 +27,10 @@ GROUPS = {
     "sql": "flowstone.cli.query.sql",
     "pipeline": "flowstone.cli.pipeline.commands",
     "acl": "flowstone.cli.access.acl",
+    "quota": "flowstone.cli.access.quota",
+    "secure": "flowstone.cli.access.secure",
+    "user": "flowstone.cli.access.user",
+    "profile": "flowstone.cli.access.profile",
     "cluster": "flowstone.cli.cluster.commands",
     "log": "flowstone.cli.log_files.commands",
     "backup": "flowstone.cli.backup.backup",
@@ -50,6 +57,7 @@ def build_app(command: str) -> typer.Typer:
     app.command("up")(_up)
     for group in [GROUPS[command]] if command in GROUPS else GROUPS.values():
         import_module(group).register(app)
+    add_connection_options(app)
     _list_whole_sentences(app)
     return app
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from flowstone.client.connection import CONNECT_TIMEOUT_S, Address, Connection
 from flowstone.client.errors import BadAddress, Disconnected, LeaderMoved, UnknownTopic, refusal
 from flowstone.client.retry_deadline import ATTEMPT_S_MIN, monotonic
+from flowstone.client.security import ClientSecurity, default_security
 from flowstone.client.wire_session import Response
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
@@ -32,9 +33,12 @@ class Leader(NamedTuple):
 
 
 class Brokers:
-    def __init__(self, bootstrap: str, client_id: str) -> None:
-        """Create the set without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT."""
-        self._client_id = client_id
+    def __init__(self, bootstrap: str, client_id: str, security: ClientSecurity | None = None) -> None:
+        """Create the set without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT.
+
+        Without `security` that of the process is used (`security.default_security`).
+        """
+        self._client_id, self._security = client_id, security or default_security()
         self._bootstrap = parse_bootstrap(bootstrap)
         self._nodes: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
@@ -101,7 +105,7 @@ class Brokers:
 
     def _connect(self, address: Address, timeout_s: float) -> Connection:
         try:
-            return Connection(address, self._client_id, min(timeout_s, CONNECT_TIMEOUT_S))
+            return Connection(address, self._client_id, min(timeout_s, CONNECT_TIMEOUT_S), self._security)
         except Disconnected:
             # Its partitions may have other leaders by now, and its other connections have failed too.
             self._leaders = {each: leader for each, leader in self._leaders.items() if leader.address != address}

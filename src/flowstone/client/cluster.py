@@ -22,6 +22,7 @@ from flowstone.client.groups import CommittedOffset, GroupOffsets
 from flowstone.client.offsets import ListedOffset, list_offsets
 from flowstone.client.response_buffers import ReceiveBuffers
 from flowstone.client.retry_deadline import RetryDeadline
+from flowstone.client.security import ClientSecurity
 from flowstone.client.topics import ensure_topics, partition_counts
 from flowstone.client.transactions import Identity, Transaction, begin
 from flowstone.types import TopicPartition
@@ -32,10 +33,20 @@ RESPONSE_OVERHEAD_BYTES = 64 << 10
 
 
 class Cluster:
-    def __init__(self, bootstrap: str, *, client_id: str = "flowstone", deadline_s: float = DEADLINE_S) -> None:
-        """Create the client without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT."""
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "flowstone",
+        deadline_s: float = DEADLINE_S,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        """Create the client without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT.
+
+        `security` says how to connect and log in; None: as the process does (`security.default_security`).
+        """
         self.bootstrap, self._deadline_s = bootstrap, deadline_s
-        self.brokers = Brokers(bootstrap, client_id)
+        self.brokers = Brokers(bootstrap, client_id, security)
         self._groups = GroupOffsets(self.brokers)
         self._buffers = ReceiveBuffers(FETCH_BYTES_MAX + RESPONSE_OVERHEAD_BYTES)
 

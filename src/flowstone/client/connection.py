@@ -12,10 +12,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import NamedTuple
 
-from flowstone.client.errors import BadAnswer, Disconnected
+from flowstone.client.errors import BadAnswer, Disconnected, LoginFailed
+from flowstone.client.login import RENEWAL_SHARE, login
 from flowstone.client.response_buffers import ReceiveBuffers
+from flowstone.client.retry_deadline import monotonic
+from flowstone.client.security import PLAINTEXT, ClientSecurity
 from flowstone.client.wire_session import (
     SIZE_BYTES,
     Response,
@@ -34,21 +38,28 @@ from flowstone.wire.messages import (
     AddPartitionsToTxnRequest,
     AlterClientQuotasRequest,
     AlterPartitionReassignmentsRequest,
+    AlterShareGroupOffsetsRequest,
+    AlterUserScramCredentialsRequest,
     ApiVersionsRequest,
     ApiVersionsResponse,
     CreateAclsRequest,
     DeleteAclsRequest,
+    DeleteGroupsRequest,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeProducersRequest,
+    DescribeShareGroupOffsetsRequest,
     DescribeTransactionsRequest,
+    DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
     EndTxnRequest,
     FetchRequest,
     FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
+    ListGroupsRequest,
     ListOffsetsRequest,
     ListPartitionReassignmentsRequest,
     ListTransactionsRequest,
@@ -56,6 +67,9 @@ from flowstone.wire.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     ProduceRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+    ShareGroupDescribeRequest,
     TxnOffsetCommitRequest,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
@@ -74,20 +88,27 @@ VERSIONS: dict[type[Message], VersionRange] = {
     AddPartitionsToTxnRequest: (1, 3),
     AlterClientQuotasRequest: (0, 1),
     AlterPartitionReassignmentsRequest: (0, 1),
+    AlterShareGroupOffsetsRequest: (0, 0),
+    AlterUserScramCredentialsRequest: (0, 0),
     ApiVersionsRequest: (0, 4),
     CreateAclsRequest: (1, 3),
     DeleteAclsRequest: (1, 3),
+    DeleteGroupsRequest: (1, 2),
     DescribeAclsRequest: (1, 3),
     DescribeClientQuotasRequest: (0, 1),
     DescribeClusterRequest: (2, 2),
     DescribeConfigsRequest: (1, 4),
     DescribeProducersRequest: (0, 0),
+    DescribeShareGroupOffsetsRequest: (0, 1),
     DescribeTransactionsRequest: (0, 0),
+    DescribeUserScramCredentialsRequest: (0, 0),
     ElectLeadersRequest: (1, 2),
     EndTxnRequest: (1, 4),
     FetchRequest: (10, 12),
     FindCoordinatorRequest: (4, 6),
+    IncrementalAlterConfigsRequest: (0, 1),
     InitProducerIdRequest: (1, 5),
+    ListGroupsRequest: (5, 5),
     ListOffsetsRequest: (4, 9),
     ListPartitionReassignmentsRequest: (0, 0),
     ListTransactionsRequest: (0, 2),
@@ -95,6 +116,9 @@ VERSIONS: dict[type[Message], VersionRange] = {
     OffsetCommitRequest: (6, 9),
     OffsetFetchRequest: (8, 9),
     ProduceRequest: (7, 11),
+    ShareGroupDescribeRequest: (1, 1),
+    SaslAuthenticateRequest: (1, 2),
+    SaslHandshakeRequest: (1, 1),
     TxnOffsetCommitRequest: (3, 4),
     UnregisterBrokerRequest: (0, 0),
     UpdateFeaturesRequest: (1, 2),
@@ -111,17 +135,25 @@ class Address(NamedTuple):
 
 
 class Connection:
-    def __init__(self, address: Address, client_id: str, timeout_s: float) -> None:
-        """Connect. Raises Disconnected if the address does not answer, BadAnswer if it is not a broker's."""
-        self.address = address
+    def __init__(
+        self, address: Address, client_id: str, timeout_s: float, security: ClientSecurity = PLAINTEXT
+    ) -> None:
+        """Connect, and log in if `security` says so.
+
+        Raises Disconnected if the address does not answer, BadAnswer if it is not a broker's, and LoginFailed.
+        """
+        self.address, self._security = address, security
+        self._renews_at_s = inf  # when to log in again
         self._session = WireSession(str(address), client_id, _known_versions, _HINT)
         self._unanswered: deque[SentRequest] = deque()
         self._size = memoryview(bytearray(SIZE_BYTES))
         try:
-            self.stream = Stream(*address, timeout_s)
+            self.stream = _open(address, timeout_s, security)
         except OSError as error:
             raise Disconnected(f"no broker answers at {address} ({error.strerror or error})") from error
         self._agree(timeout_s)
+        if security.has_sasl:
+            self._log_in(timeout_s)
 
     @property
     def is_idle(self) -> bool:
@@ -134,6 +166,8 @@ class Connection:
 
     def send(self, request: Message, timeout_s: float, *, is_answered: bool = True) -> None:
         """Send a request; `timeout_s` is how long the broker may accept no bytes. With acks=0 there is no response."""
+        if not self._unanswered and monotonic() > self._renews_at_s:
+            self._log_in(timeout_s)
         with self._closed_by_failure():
             sent, parts = self._session.encode(request)
             self.stream.send_all(parts, timeout_s)
@@ -168,6 +202,20 @@ class Connection:
         with self._closed_by_failure():
             self._session.agree(answer)
 
+    def _log_in(self, timeout_s: float) -> None:
+        self._renews_at_s = inf
+        steps, answer = login(self._security, str(self.address)), None
+        try:
+            while True:
+                wanted = steps.send(answer)
+                answer = wanted() if callable(wanted) else self.ask(*wanted, timeout_s)
+        except StopIteration as end:
+            if end.value:
+                self._renews_at_s = monotonic() + end.value / 1000 * RENEWAL_SHARE
+        except BaseException:
+            self.close()
+            raise
+
     @contextmanager
     def _closed_by_failure(self) -> Iterator[None]:
         try:
@@ -181,6 +229,21 @@ class Connection:
         except BaseException:
             self.close()
             raise
+
+
+def _open(address: Address, timeout_s: float, security: ClientSecurity) -> Stream:
+    """Return a stream. Raises OSError, and LoginFailed if one side does not trust the other's certificate."""
+    if not security.has_tls:
+        return Stream(*address, timeout_s)
+    from flowstone.ports.tls import TlsStream, untrusted
+
+    try:
+        return TlsStream(*address, timeout_s, security.tls_context())
+    except OSError as error:
+        reason = untrusted(error)
+        if reason is None:
+            raise
+        raise LoginFailed(f"the broker at {address} and this client do not trust each other: {reason}") from error
 
 
 def _known_versions(api: Api) -> VersionRange:

@@ -35,6 +35,10 @@ class BadAnswer(ClientError):
     """The server is not a broker, or its release is too old."""
 
 
+class LoginFailed(ClientError):
+    """The broker refused the login, or its certificate is not trusted: trying again would not help."""
+
+
 class Refused(ClientError):
     """The cluster refused a request for good."""
 

@@ -13,11 +13,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
+from ssl import SSLContext
 from typing import NamedTuple
 
 from flowstone.client.connection import Address
-from flowstone.client.errors import BadAnswer, ClientError, Disconnected
+from flowstone.client.errors import BadAnswer, ClientError, Disconnected, LoginFailed
+from flowstone.client.login import RENEWAL_SHARE, login
 from flowstone.client.response_buffers import ReceiveBuffers
+from flowstone.client.security import PLAINTEXT, ClientSecurity
 from flowstone.client.wire_session import (
     SIZE_BYTES,
     Response,
@@ -29,7 +34,8 @@ from flowstone.client.wire_session import (
 )
 from flowstone.errors import ProtocolError
 from flowstone.ports.clock import Clock, Timer
-from flowstone.ports.network import Channel, Network
+from flowstone.ports.network import Accept, Channel, Listener, Network
+from flowstone.ports.tls import secure_client
 from flowstone.wire.apis import Api
 from flowstone.wire.message import Message
 from flowstone.wire.messages import ApiVersionsResponse, FetchRequest, ShareAcknowledgeRequest, ShareFetchRequest
@@ -52,6 +58,27 @@ class _Question(NamedTuple):
     deadline: Timer
 
 
+class SecuredNetwork:
+    """A network whose outgoing connections are encrypted; `security` also says how `Peer` logs in."""
+
+    def __init__(
+        self, network: Network, security: ClientSecurity, context: Callable[[], SSLContext] | None = None
+    ) -> None:
+        """Create the network. `context` returns the TLS context for a new connection, that of `security` if None."""
+        self._network, self.security = network, security
+        self._context = context or security.tls_context
+
+    def bind(self, host: str, port: int, accept: Accept, *, send_buffer_bytes: int = -1) -> Listener:
+        return self._network.bind(host, port, accept, send_buffer_bytes=send_buffer_bytes)
+
+    async def connect(self, host: str, port: int, timeout_s: float) -> Channel:
+        """Connect to an address. Raises OSError or TimeoutError if that fails."""
+        channel = await self._network.connect(host, port, timeout_s)
+        if not self.security.has_tls:
+            return channel
+        return await secure_client(channel, self._context(), host, timeout_s)
+
+
 class Peer:
     def __init__(self, channel: Channel, clock: Clock, address: Address, client_id: str) -> None:
         """Create the peer for `connect`, which also negotiates the versions."""
@@ -67,17 +94,24 @@ class Peer:
         self._frame: memoryview | None = None
         self._frame_filled = 0
         self._buffers = ReceiveBuffers(BUFFER_BYTES)
+        self._renewal: Timer | None = None  # of the login
         channel.on_readable(self._readable)
 
     @classmethod
     async def connect(cls, network: Network, clock: Clock, address: Address, client_id: str, timeout_s: float) -> Peer:
-        """Connect. Raises Disconnected if the address does not answer, BadAnswer if it is not a broker's."""
+        """Connect, and log in if `network` is a `SecuredNetwork` that says so.
+
+        Raises Disconnected if the address does not answer, BadAnswer if it is not a broker's, and LoginFailed.
+        """
+        security = network.security if isinstance(network, SecuredNetwork) else PLAINTEXT
         try:
             channel = await network.connect(*address, timeout_s)
         except OSError as error:
             raise Disconnected(f"no broker answers at {address} ({error.strerror or error})") from error
         peer = cls(channel, clock, address, client_id)
         await peer._agree(timeout_s)
+        if security.has_sasl:
+            await peer._log_in(security, timeout_s)
         return peer
 
     @property
@@ -114,6 +148,28 @@ class Peer:
         except BadAnswer as error:
             self._fail(error)
             raise
+
+    async def _log_in(self, security: ClientSecurity, timeout_s: float) -> None:
+        """Log in, now and again before the session ends."""
+        steps, answer = login(security, str(self.address)), None
+        try:
+            while True:
+                wanted = steps.send(answer)
+                if callable(wanted):
+                    answer = await asyncio.to_thread(wanted)
+                else:
+                    answer = await self.ask(*wanted, timeout_s)
+        except StopIteration as end:
+            if end.value and self._closed_with is None:
+                renew = partial(self._renew, security, timeout_s)
+                self._renewal = self._clock.call_later(end.value / 1000 * RENEWAL_SHARE, renew)
+        except LoginFailed as error:
+            self._fail(error)
+            raise
+
+    def _renew(self, security: ClientSecurity, timeout_s: float) -> None:
+        renewing = asyncio.ensure_future(self._log_in(security, timeout_s))
+        renewing.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     # Sending
 
@@ -207,6 +263,8 @@ class Peer:
         if self._closed_with is not None:
             return
         self._closed_with = error
+        if self._renewal is not None:
+            self._renewal.cancel()
         self._channel.close()
         self._frame = None
         self._unsent.clear()

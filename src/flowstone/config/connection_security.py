@@ -27,6 +27,13 @@ class ConnectionSecurityConfig:
         "The security protocol of each listener, as NAME:PROTOCOL; PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL are "
         "protocols, and the names of listeners that use them. A listener that is not named here must have such a name.",
     )
+    listeners_insecure_enable: bool = broker_setting(
+        "listeners.insecure.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether a listener on an address other than loopback may lack encryption, logins or an authorizer. Like "
+        "--insecure.",
+    )
     security_inter_broker_protocol: str = broker_setting(
         "security.inter.broker.protocol",
         Kind.STRING,

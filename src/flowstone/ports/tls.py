@@ -197,6 +197,17 @@ class TlsStream(Stream):
             self._timeout_s = timeout_s
 
 
+def untrusted(error: OSError) -> str | None:
+    """Return why a handshake failed if one side did not trust the other, which a retry would not change."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"{error.verify_message} (see ssl.truststore.location)"
+    if isinstance(error, ssl.SSLError) and "ALERT" in str(error.reason):
+        return f"the broker refused: {str(error.reason).lower().replace('_', ' ')} (see ssl.keystore.location)"
+    if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL"):
+        return "what answers there does not speak TLS (see security.protocol)"
+    return None
+
+
 def secure(channel: Channel, context: ssl.SSLContext) -> TlsChannel:
     """Return the server's side of a TLS channel on an accepted connection; its handshake has not begun."""
     return _wrap(channel, lambda sock: context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))

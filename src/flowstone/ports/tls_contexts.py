@@ -1,6 +1,6 @@
 """TLS contexts from PEM files or PEM text, and contexts that follow their files.
 
-`PemSource` names keys and certificates as Kafka's settings do. A server's context is replaced, never changed: a
+A server's context is replaced, never changed: a
 loaded trust store could only grow. Connections keep the context that they began with.
 """
 
@@ -11,10 +11,9 @@ import os
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from enum import Enum
 
 from flowstone.errors import ConfigError
+from flowstone.ports.pem_source import ClientAuth, PemSource
 
 logger = logging.getLogger(__name__)
 
@@ -22,45 +21,11 @@ TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLS
 _KEY_MARK, _CERTIFICATE_MARK = "PRIVATE KEY-----", "-----BEGIN CERTIFICATE-----"
 
 
-class ClientAuth(Enum):
-    """Whether a server asks clients for a certificate: the values of `ssl.client.auth`."""
-
-    NONE = "none"
-    REQUESTED = "requested"
-    REQUIRED = "required"
-
-
 _VERIFY_MODES = {
     ClientAuth.NONE: ssl.CERT_NONE,
     ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
     ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class PemSource:
-    """Where the key, its certificates and the trusted certificates are: in files, or in the settings themselves."""
-
-    keystore_location: str = ""
-    key: str = field(default="", repr=False)
-    certificate_chain: str = ""
-    key_password: str = field(default="", repr=False)
-    truststore_location: str = ""
-    trusted_certificates: str = ""
-    versions: tuple[str, ...] = tuple(TLS_VERSIONS)
-    cipher_suites: tuple[str, ...] = ()
-
-    @property
-    def has_key(self) -> bool:
-        return bool(self.keystore_location or self.key)
-
-    @property
-    def has_trust(self) -> bool:
-        return bool(self.truststore_location or self.trusted_certificates)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return tuple(filter(None, (self.keystore_location, self.truststore_location)))
 
 
 def server_context(source: PemSource, client_auth: ClientAuth) -> ssl.SSLContext:
@@ -114,8 +79,7 @@ def _configure(context: ssl.SSLContext, source: PemSource) -> None:
 
 
 def _load_key(context: ssl.SSLContext, source: PemSource) -> None:
-    setting = "ssl.keystore.location" if source.keystore_location else "ssl.keystore.key"
-    text = _text(setting, source.keystore_location) or source.key + "\n" + source.certificate_chain
+    setting, text = source.key_setting, source.key_text()
     if _KEY_MARK not in text or _CERTIFICATE_MARK not in text:
         raise ConfigError(
             f"{setting}: expected a private key and a certificate in PEM form, in one file"
@@ -133,23 +97,12 @@ def _load_key(context: ssl.SSLContext, source: PemSource) -> None:
 
 
 def _load_trust(context: ssl.SSLContext, source: PemSource) -> None:
-    setting = "ssl.truststore.location" if source.truststore_location else "ssl.truststore.certificates"
-    text = _text(setting, source.truststore_location) or source.trusted_certificates
+    setting, text = source.trust_setting, source.trusted_text()
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or str(error)
         raise ConfigError(f"{setting}: no certificates in PEM form can be loaded ({reason})") from None
-
-
-def _text(setting: str, path: str) -> str:
-    if not path:
-        return ""
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
-    except OSError as error:
-        raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror or error}") from None
 
 
 @contextmanager

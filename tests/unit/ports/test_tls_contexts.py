@@ -7,7 +7,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from flowstone.errors import ConfigError
-from flowstone.ports.tls_contexts import ClientAuth, FollowedContext, PemSource, client_context, server_context
+from flowstone.ports.pem_source import ClientAuth, PemSource
+from flowstone.ports.tls_contexts import FollowedContext, client_context, server_context
 from tests.support.security.secured import authority
 
 

@@ -17,7 +17,8 @@ from flowstone.config.connection_security import (
     split_listener_setting,
 )
 from flowstone.errors import ConfigError
-from flowstone.ports.tls_contexts import ClientAuth, FollowedContext, PemSource, client_context, server_context
+from flowstone.ports.pem_source import ClientAuth, PemSource
+from flowstone.ports.tls_contexts import FollowedContext, client_context, server_context
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from secrets import token_bytes
+from ssl import SSLEOFError
 from typing import TYPE_CHECKING, Protocol
 
 from flowstone.authentication.distinguished_names import subject_of
@@ -96,7 +97,9 @@ class Admission:
 
     def _shaken(self, tls: TlsChannel, error: Exception | None) -> None:
         if error is not None:
-            self._fail(tls, str(getattr(error, "reason", None) or error))
+            # A client that only tries whether the port is open sends nothing.
+            level = logging.DEBUG if isinstance(error, ConnectionError | SSLEOFError) else logging.INFO
+            self._fail(tls, str(getattr(error, "reason", None) or error), level)
             return
         try:
             user = self._certified_user(tls)
@@ -106,8 +109,8 @@ class Admission:
         del self._handshakes[tls]
         self._door.open(tls, self._security.name, partial(self._admit, user))
 
-    def _fail(self, tls: TlsChannel, reason: str) -> None:
-        logger.info("TLS handshake with %s on listener %s failed: %s", tls.peer, self._security.name, reason)
+    def _fail(self, tls: TlsChannel, reason: str, level: int = logging.INFO) -> None:
+        logger.log(level, "TLS handshake with %s on listener %s failed: %s", tls.peer, self._security.name, reason)
         del self._handshakes[tls]
         tls.close()
         self._door.leave(_host(tls))

@@ -31,7 +31,7 @@ from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.progress import Advance, progress_bar
 from flowstone.cli.common.text import counted, size_text
 from flowstone.cli.topic.alter import read_assignment
-from flowstone.cli.up.properties import parse_properties
+from flowstone.config.properties import parse_properties
 from flowstone.log.directories.restored_partitions import RESTORE_POINT, RestorePoint, encode_restore_point, staged_path
 from flowstone.log.lifecycle.directory_identity import META_PROPERTIES
 from flowstone.ports.system_files import SystemFiles

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]
 
 from flowstone.cli.common.errors import CommandError
+from flowstone.client.security import default_security
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_PORT = 9092
@@ -41,6 +42,7 @@ def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
         "client.id": "flowstone-cli",
         "log_level": 0,
         "socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000),
+        **default_security().librdkafka(),
         **{name.replace("_", "."): value for name, value in more.items()},
     }
 
@@ -95,7 +97,10 @@ def explain(error: KafkaError | KafkaException, bootstrap: str) -> CommandError:
     """Return a client library's error as a CommandError with one sentence."""
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     if cause.code() in _UNREACHABLE:
-        return CommandError(f"no answer from {bootstrap} in time: see whether it is a broker, and what it logs")
+        return CommandError(
+            f"no answer from {bootstrap} in time: see whether it is a broker, what it logs, and whether "
+            "it needs encryption or a login (--config FILE)"
+        )
     return CommandError(f"the broker refused: {cause.str() or cause.name()}")
 
 

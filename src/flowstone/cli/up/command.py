@@ -102,6 +102,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--node-id", metavar="ID", type=int, help="this broker's id in its cluster (default: 1)")
     add("--config", metavar="FILE", help="read settings from a .properties file")
+    add(
+        "--insecure",
+        action="store_true",
+        help="allow listeners without encryption and logins on addresses that other machines reach",
+    )
     add("--set", metavar="NAME=VALUE", action="append", default=[], help="set one setting; repeatable")
     add(
         "--log-format",
@@ -118,7 +123,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _values(options: argparse.Namespace) -> dict[str, str]:
     listen = options.listen if options.port is None else [*options.listen, f"{DEFAULT_HOST}:{options.port}"]
-    flags = settings.read_addresses(listen, options.advertise)
+    sources = (
+        settings.read_file(options.config) if options.config is not None else {},
+        settings.read_environment(os.environ),
+        settings.read_assignments(options.set),
+    )
+    flags = settings.read_addresses(listen, options.advertise, settings.merge(sources).get("listeners", ""))
+    if options.insecure:
+        flags["listeners.insecure.enable"] = "true"
     given = {
         "log.dirs": options.data,
         "http.listener": options.http,
@@ -126,14 +138,7 @@ def _values(options: argparse.Namespace) -> dict[str, str]:
         "node.id": options.node_id,
     }
     flags |= {name: str(value) for name, value in given.items() if value is not None}
-    return settings.merge(
-        (
-            settings.read_file(options.config) if options.config is not None else {},
-            settings.read_environment(os.environ),
-            settings.read_assignments(options.set),
-            flags,
-        )
-    )
+    return settings.merge((*sources, flags))
 
 
 async def serve(

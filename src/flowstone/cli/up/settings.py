@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from flowstone.broker.network.listeners import check_port, is_number
-from flowstone.cli.up.properties import parse_properties
 from flowstone.config import TOPIC_DEFAULT_NAMES, is_known_broker_name, known_broker_names, nearest
+from flowstone.config.properties import parse_properties
 from flowstone.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "FLOWSTONE_SET_"
@@ -94,9 +94,17 @@ def check_zookeeper(connect: str) -> None:
             check_port("zookeeper.connect", address, port)
 
 
-def read_addresses(listen: Sequence[str], advertise: Sequence[str]) -> dict[str, str]:
-    """Return `listeners` and `advertised.listeners` from --listen and --advertise, with default names."""
+def read_addresses(listen: Sequence[str], advertise: Sequence[str], configured: str = "") -> dict[str, str]:
+    """Return `listeners` and `advertised.listeners` from --listen and --advertise, with default names.
+
+    `configured` are the listeners of a file or the environment. A single --listen without a name moves the first of
+    them, which keeps its name and so its protocol; the others stay.
+    """
     values: dict[str, str] = {}
+    others = [each.strip() for each in configured.split(",") if each.strip()]
+    first_name = _listener_name(others[0]) if others else ""
+    if first_name and len(listen) == 1 and not _listener_name(listen[0]):
+        listen = [f"{first_name}://{listen[0]}", *others[1:]]
     names = [_listener_name(address) or DEFAULT_LISTENER_NAME for address in listen]
     for name in names:
         if names.count(name) > 1:

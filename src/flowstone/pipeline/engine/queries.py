@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flowstone.pipeline.engine.sources import Range, is_stream, read_batch, read_stream, split_errors, stand_in
-from flowstone.pipeline.engine.steps import apply_step, enforce
+from flowstone.pipeline.engine.steps import apply_step, check_rows, enforce
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import FormatKind, PipelineModel, Sink, Source, Step, TopicSource
 
@@ -34,6 +34,7 @@ STATEFUL = frozenset(
         "TransformWithStateInPySpark",
     }
 )
+AGGREGATIONS = frozenset({"Aggregate", "Distinct"})
 WATERMARK = "EventTimeWatermark"
 
 
@@ -129,6 +130,7 @@ def _add_step(spark: SparkSession, step: Step, streams: _Streams) -> None:
         streams.roots[step.name] = step.name
     elif roots:
         (streams.roots[step.name],) = roots
+    check_rows(step, rows)  # has Spark analyse all conditions
     streams.frames[step.name] = enforce(step, rows)
 
 
@@ -146,7 +148,7 @@ def _is_stateful(operator: Any) -> bool:
 def _output_mode(rows: DataFrame) -> str:
     """Return update for an aggregation that no watermark ever finishes, else append."""
     names = {each.nodeName() for each in _operators(_plan(rows)) if each.isStreaming()}
-    return "update" if "Aggregate" in names and WATERMARK not in names else "append"
+    return "update" if names & AGGREGATIONS and WATERMARK not in names else "append"
 
 
 def _plan(rows: DataFrame) -> Any:

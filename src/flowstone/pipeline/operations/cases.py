@@ -6,21 +6,16 @@ the steps. Sinks that it has expectations for are written and read back.
 
 from __future__ import annotations
 
-import base64
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Producer
-
 from flowstone.embedded import Broker
 from flowstone.pipeline import formats, tables
 from flowstone.pipeline.authoring.validation import LETTERS
 from flowstone.pipeline.engine.evaluation import Evaluation
-from flowstone.pipeline.engine.letters import EXCEPTION_MESSAGE, STAGE
 from flowstone.pipeline.engine.outputs import MicroBatchId, records, write_records
 from flowstone.pipeline.engine.session import ship
 from flowstone.pipeline.engine.sources import Range, read_batch
@@ -30,26 +25,21 @@ from flowstone.pipeline.model import (
     Case,
     ConsoleSink,
     FileSource,
-    Format,
-    FormatKind,
     PipelineModel,
     Row,
     Sink,
     Source,
     TableSink,
     TableSource,
-    TopicSink,
     TopicSource,
 )
+from flowstone.pipeline.operations.feeding import frame_of, letter_row, produce, written_rows
 from flowstone.pipeline.operations.rows import Comparison, collect, compare
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# In rows of topics: the record's key, and its value as text instead of columns, for records that cannot be decoded.
-KEY, VALUE = "_key", "_value"
 PARTITIONS = 2
-FLUSH_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -103,45 +93,15 @@ class _CaseRun:
             self._broker.create_topic(topic, partitions=PARTITIONS)
             subject = formats.subject_of(*source.origin.topics)
             format = formats.for_tests(source.origin.value, subject, str(self._directory))
-            self._produce(topic, format, given)
+            produce(self._spark, self._broker.bootstrap, topic, format, given)
             alone = replace(source, origin=replace(source.origin, topics=(topic,), pattern="", value=format))
             return read_batch(self._spark, self._model, alone, Range())
         return self._table(source, given)
 
-    def _produce(self, topic: str, format: Format, rows: Sequence[Row]) -> None:
-        producer = Producer({"bootstrap.servers": self._broker.bootstrap})
-        plain = [each for each in rows if VALUE not in each]
-        encoded = iter(self._encoded(format, plain))
-        for row in rows:
-            value = _bytes(row[VALUE]) if VALUE in row else next(encoded)
-            producer.produce(topic, value, key=_bytes(row.get(KEY)))
-        if producer.flush(FLUSH_TIMEOUT_S):
-            raise PipelineError(f"test {self._case.name}: the rows of topic {topic} could not be written in time")
-
-    def _encoded(self, format: Format, rows: Sequence[Row]) -> list[bytes | None]:
-        """Return the values of records with these columns."""
-        columns = [{name: value for name, value in row.items() if name != KEY} for row in rows]
-        if format.kind == FormatKind.JSON:
-            return [json.dumps(each, default=str).encode() for each in columns]
-        if format.kind in (FormatKind.RAW, FormatKind.TEXT):
-            return [_bytes(each.get("value")) for each in columns]
-        schema = formats.columns_of(format)
-        frame = self._frame(columns, schema.simpleString().removeprefix("struct"), schema)
-        return [bytes(row[0]) for row in frame.select(formats.encode(schema, format, "test")).collect()]
-
-    def _frame(self, rows: Sequence[Row], shown: str, schema: Any) -> DataFrame:
-        """Return rows of JSON values as a DataFrame with this schema."""
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-        texts = [(json.dumps(dict(row), default=str),) for row in rows]
-        frame = self._spark.createDataFrame(texts, "json string")
-        options = {"mode": "FAILFAST"}
-        return frame.select(F.from_json("json", schema, options).alias("row")).select("row.*")
-
     def _table(self, source: Source, given: Sequence[Row]) -> DataFrame:
         origin = source.origin
         if isinstance(origin, FileSource):
-            return self._frame(given, origin.schema, origin.schema)
+            return frame_of(self._spark, given, origin.schema or "value string")
         assert isinstance(origin, TableSource)
         try:
             schema = read_batch(self._spark, self._model, source, Range()).schema
@@ -152,7 +112,7 @@ class _CaseRun:
                     self._case.declared_at,
                 ) from None
             return self._spark.createDataFrame([dict(row) for row in given])
-        return self._frame(given, "", schema)
+        return frame_of(self._spark, given, schema)
 
     def _found(self, name: str, evaluation: Evaluation) -> list[dict[str, Any]]:
         sink = self._model.sink(name)
@@ -165,45 +125,19 @@ class _CaseRun:
 
     def _written(self, sink: Sink, rows: DataFrame) -> list[dict[str, Any]]:
         """Write the rows of a sink and return what can be read there."""
-        target = sink.target
+        target, columns = sink.target, rows.schema
         if isinstance(target, ConsoleSink):
             return collect(rows)
         if isinstance(target, TableSink):
-            here = replace(target, path=str(self._directory / sink.name), options={})
-            tables.write(rows.drop(RECORD), here, None)
-            return collect(tables.read(self._spark, here.kind, here.path, here.options))
-        assert isinstance(target, TopicSink)
-        self._broker.create_topic(target.topic, partitions=PARTITIONS)
-        batch = MicroBatchId(f"{self._model.name}.{sink.name}", self._case.name, 0, {})
-        write_records(self._model, [(target.topic, records(sink, rows))], batch)
-        written = replace(target.value, schema=target.value.schema or _ddl(rows))
-        source = Source(sink.name, TopicSource((target.topic,), written))
-        return collect(read_batch(self._spark, self._model, source, Range()).drop("_error"))
-
-
-def _ddl(rows: DataFrame) -> str:
-    return ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in rows.drop(RECORD).schema.fields)
+            sink = replace(sink, target=replace(target, path=str(self._directory / sink.name), options={}))
+            assert isinstance(sink.target, TableSink)
+            tables.write(rows.drop(RECORD), sink.target, None)
+        else:
+            self._broker.create_topic(target.topic, partitions=PARTITIONS)
+            batch = MicroBatchId(f"{self._model.name}.{sink.name}", self._case.name, 0, {})
+            write_records(self._model, [(target.topic, records(sink, rows))], batch)
+        return written_rows(self._spark, self._model, sink, columns)
 
 
 def _letter(row: Any) -> dict[str, Any]:
-    """Return a dead letter as a row: key and value as text if they are UTF-8, the stage and the cause."""
-    headers = {header["key"]: bytes(header["value"] or b"").decode() for header in row["headers"]}
-    return {
-        "key": _text(row["key"]),
-        "value": _text(row["value"]),
-        "stage": headers.get(STAGE),
-        "message": headers.get(EXCEPTION_MESSAGE),
-    }
-
-
-def _text(value: bytes | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        return bytes(value).decode()
-    except UnicodeDecodeError:
-        return base64.b64encode(bytes(value)).decode()
-
-
-def _bytes(value: Any) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+    return letter_row(row["key"], row["value"], {header["key"]: header["value"] for header in row["headers"]})

@@ -5,7 +5,7 @@ import pytest
 from flowstone.broker.authentication.listener_security import ListenerSecurity, parse_security
 from flowstone.config import parse_broker_config
 from flowstone.errors import ConfigError
-from flowstone.ports.tls_contexts import ClientAuth
+from flowstone.ports.pem_source import ClientAuth
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 

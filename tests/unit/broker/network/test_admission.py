@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from flowstone.ports.tls_contexts import PemSource, client_context
+from flowstone.ports.pem_source import PemSource
+from flowstone.ports.tls_contexts import client_context
 from flowstone.wire.messages import MetadataRequest
 from tests.support.running_app import RunningApp
 from tests.support.security.secured import authority, client_settings, log_in, secured_app

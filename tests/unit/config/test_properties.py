@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowstone.cli.up.properties import parse_properties
+from flowstone.config.properties import parse_properties
 from flowstone.errors import ConfigError
 
 

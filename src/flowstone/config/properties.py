@@ -1,4 +1,4 @@
-"""Parser of Kafka's .properties files.
+"""Parser and writer of Kafka's .properties files.
 
 The format is Java's: `name=value`, `name: value` or `name value`; `#` and `!` start a comment; a backslash joins a line
 with the next one or escapes a character. The file is read as UTF-8.
@@ -7,6 +7,7 @@ with the next one or escapes a character. The file is read as UTF-8.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from flowstone.errors import ConfigError
 
@@ -57,3 +58,13 @@ def _unescape(text: str) -> str:
         return _ESCAPES.get(escaped, escaped)
 
     return _ESCAPE.sub(character, text)
+
+
+def format_properties(values: Mapping[str, str]) -> str:
+    """Return the text of a file with these settings, whose names need no escapes."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in values.items())
+
+
+def _escaped(value: str) -> str:
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return "\\" + text if text[:1] in (" ", "\f") else text

@@ -1,0 +1,161 @@
+"""How a client connects: encryption and login, by Kafka's property names.
+
+`default_security` is what connections use that are given nothing else: a command sets it once for its process. Secrets
+are in no `repr`, so that no log, plan or error shows them.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from flowstone.authentication.jaas import parse_jaas
+from flowstone.errors import ConfigError
+from flowstone.ports.pem_source import PemSource
+from flowstone.ports.tls_contexts import client_context
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+# Kafka's names, and librdkafka's names of the same properties.
+_SYNONYMS = {
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "sasl.mechanisms": "sasl.mechanism",
+}
+PROPERTIES = frozenset(
+    {
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.jaas.config",
+        "sasl.username",
+        "sasl.password",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.certificates",
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.key.password",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        *_SYNONYMS,
+    }
+)
+_PEM_BLOCK = re.compile(r"-----BEGIN (?P<kind>[A-Z ]+)-----.*?-----END (?P=kind)-----", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSecurity:
+    protocol: str = "PLAINTEXT"
+    mechanism: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    pem: PemSource = field(default_factory=PemSource)
+    checks_host: bool = True
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol.startswith("SASL")
+
+    def tls_context(self) -> ssl.SSLContext:
+        """Return a context for one connection. Raises ConfigError if a file is missing or no certificate."""
+        return client_context(self.pem, checks_host=self.checks_host)
+
+    def librdkafka(self) -> dict[str, str]:
+        """Return the properties of librdkafka that mean the same. Raises ConfigError if a file is missing."""
+        settings = {"security.protocol": self.protocol}
+        if self.has_sasl:
+            login = {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": self.password}
+            settings |= login
+        if self.has_tls:
+            settings |= self._librdkafka_tls()
+        return settings if self.protocol != "PLAINTEXT" else {}
+
+    def _librdkafka_tls(self) -> dict[str, str]:
+        settings: dict[str, str] = {}
+        if not self.checks_host:
+            settings["ssl.endpoint.identification.algorithm"] = "none"
+        trusted = self.pem.trusted_text()
+        if trusted:
+            settings["ssl.ca.pem"] = trusted
+        if self.pem.has_key:
+            blocks = {match["kind"]: match[0] for match in _PEM_BLOCK.finditer(self.pem.key_text())}
+            certificates = [
+                match[0] for match in _PEM_BLOCK.finditer(self.pem.key_text()) if match["kind"] == "CERTIFICATE"
+            ]
+            keys = [text for kind, text in blocks.items() if kind.endswith("PRIVATE KEY")]
+            settings |= {"ssl.key.pem": "\n".join(keys), "ssl.certificate.pem": "\n".join(certificates)}
+            if self.pem.key_password:
+                settings["ssl.key.password"] = self.pem.key_password
+        return settings
+
+
+PLAINTEXT = ClientSecurity()
+_default = PLAINTEXT
+
+
+def default_security() -> ClientSecurity:
+    return _default
+
+
+def set_default_security(security: ClientSecurity) -> None:
+    """Have connections of this process use `security` if they are given nothing else."""
+    global _default
+    _default = security
+
+
+def unknown_properties(names: Iterable[str]) -> list[str]:
+    """Return the names that look like security properties and are none that this client has."""
+    return [name for name in names if name.startswith(("ssl.", "sasl.", "security.")) and name not in PROPERTIES]
+
+
+def parse_security(properties: Mapping[str, str]) -> ClientSecurity:
+    """Return the security that the properties mean; others are ignored. Raises ConfigError, without any secret."""
+    unknown = unknown_properties(properties)
+    if unknown:
+        raise ConfigError(f"{unknown[0]}: this client has no such property: it has {', '.join(sorted(PROPERTIES))}")
+    values = {_SYNONYMS.get(name, name): value for name, value in properties.items()}
+    protocol = values.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"security.protocol: {protocol!r} is not one of {', '.join(PROTOCOLS)}")
+    for name in ("ssl.truststore.type", "ssl.keystore.type"):
+        if values.get(name, "PEM").upper() != "PEM":
+            raise ConfigError(f"{name}: only PEM is supported; convert the store with `keytool` and `openssl pkcs12`")
+    algorithm = values.get("ssl.endpoint.identification.algorithm", "https")
+    versions = [each.strip() for each in values.get("ssl.enabled.protocols", "").split(",") if each.strip()]
+    pem = PemSource(
+        keystore_location=values.get("ssl.keystore.location", ""),
+        key=values.get("ssl.keystore.key", ""),
+        certificate_chain=values.get("ssl.keystore.certificate.chain", ""),
+        key_password=values.get("ssl.key.password", ""),
+        truststore_location=values.get("ssl.truststore.location", ""),
+        trusted_certificates=values.get("ssl.truststore.certificates", ""),
+        **({"versions": tuple(versions)} if versions else {}),
+    )
+    user, password, mechanism = _login(values) if protocol.startswith("SASL") else ("", "", "")
+    return ClientSecurity(protocol, mechanism, user, password, pem, checks_host=algorithm.lower() == "https")
+
+
+def _login(values: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return user, password and mechanism."""
+    mechanism = values.get("sasl.mechanism", "").upper()
+    if mechanism not in MECHANISMS:
+        raise ConfigError(f"sasl.mechanism: {mechanism!r} is not one of {', '.join(MECHANISMS)}")
+    jaas = parse_jaas(values.get("sasl.jaas.config", ""))
+    user = values.get("sasl.username") or jaas.username
+    password = values.get("sasl.password") or jaas.password
+    if not user or not password:
+        raise ConfigError(
+            "sasl.jaas.config: a login needs a user and a password, in sasl.jaas.config or in sasl.username and "
+            "sasl.password"
+        )
+    return user, password, mechanism
