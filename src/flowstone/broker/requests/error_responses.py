@@ -113,6 +113,9 @@ class _Mirror:
 
 def _new(struct: Struct) -> Message:
     message: Message = getattr(generated, struct.name)()
+    for field in struct.fields:
+        if field.struct is not None and not field.is_array and field.nullable is None and field.tag is None:
+            setattr(message, field.name, _new(field.struct))
     return message
 
 
