@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from flowstone.types import TopicPartition
 
 STABLE = "Stable"
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 
 
 class PartitionLag(NamedTuple):
@@ -31,6 +31,7 @@ class PartitionLag(NamedTuple):
     # The newest offset that was committed in an open transaction, and the producer of that.
     pending_offset: int | None = None
     pending_producer_id: int | None = None
+    in_flight: int | None = None  # records that members of a share group have locked; None: not known here
 
     @property
     def is_held_up(self) -> bool:
@@ -99,7 +100,7 @@ def group_document(group: GroupStatus) -> dict[str, Any]:
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
         "generation": group.generation,
-        "assignment_epoch": group.assignment_epoch if group.type == CONSUMER else None,
+        "assignment_epoch": group.assignment_epoch if group.type in (CONSUMER, SHARE) else None,
         "unsettled": group.unsettled or None,
         "topics": list(group.topics),
         "lag": group.lag,
@@ -151,6 +152,7 @@ def _partition_document(partition: PartitionLag) -> dict[str, Any]:
         "last_stable_offset": partition.last_stable_offset,
         "pending_offset": partition.pending_offset,
         "pending_producer_id": partition.pending_producer_id,
+        "in_flight": partition.in_flight,
         "member": partition.member_id,
     }
 
@@ -217,5 +219,6 @@ def _read_partition(document: dict[str, Any]) -> PartitionLag:
         last_stable_offset=document.get("last_stable_offset"),
         pending_offset=document.get("pending_offset"),
         pending_producer_id=document.get("pending_producer_id"),
+        in_flight=document.get("in_flight"),
         member_id=document["member"],
     )

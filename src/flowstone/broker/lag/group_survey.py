@@ -1,4 +1,4 @@
-"""The state and lag of every consumer group: on request, and every few seconds for metrics and the alarm.
+"""The state and lag of every group, consumer or share: on request, and every few seconds for metrics and the alarm.
 
 Groups are read as any client reads them, through the coordinator's requests, so only committed state is shown. A survey
 yields the event loop after every few partitions, and the pause before the next one is a multiple of its duration, so
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.broker.lag.headroom_alarm import HeadroomAlarm
 from flowstone.broker.lag.lag import Lags
+from flowstone.broker.lag.share_status import ShareStatus
 from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import Services
 from flowstone.coordinator.groups.classic.consumer_protocol import (
@@ -36,6 +37,7 @@ from flowstone.coordinator.groups.messages import (
     FetchOffsetsResponse,
     ListGroupsRequest,
 )
+from flowstone.coordinator.groups.share.messages import DescribedShareGroup
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Timer
@@ -61,6 +63,7 @@ class GroupSurvey:
         """Survey the groups of this broker; `remote_offsets` is None if there is one broker."""
         self._services, self._clock = services, services.clock
         self.lags = Lags(services, remote_offsets)
+        self._shares = ShareStatus(services, self.lags)
         self._alarm = HeadroomAlarm()
         self._timer: Timer | None = None
         self._sampling: asyncio.Task[None] | None = None
@@ -137,6 +140,8 @@ class GroupSurvey:
             return None
         if isinstance(described, ConsumerGroupDescribed):
             return await self._consumer_status(described, fetched)
+        if isinstance(described, DescribedShareGroup):
+            return await self._shares.of(described)
         return await self._status(described, fetched)
 
     # One group

@@ -73,6 +73,8 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeCluster": NONE,
     "DescribeProducers": {TOPIC},
     "UnregisterBroker": {CLUSTER},
+    "DescribeQuorum": {CLUSTER},
+    "ListConfigResources": {CLUSTER},
     "DescribeTransactions": {TXN},
     "ListTransactions": NONE,
     "DescribeTopicPartitions": {TOPIC},

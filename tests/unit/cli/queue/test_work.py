@@ -28,7 +28,7 @@ def work(run: Run, broker: flowstone.Broker, topic: str) -> Callable[..., str]:
     """Work on the topic until it is idle; what the command said at the end."""
 
     def work(command: str, *options: object) -> str:
-        about = ("--group", f"workers-of-{topic}", "--bootstrap", broker.bootstrap, "--idle", "1", *options)
+        about = ("--group", f"workers-of-{topic}", "--bootstrap", broker.bootstrap, "--idle", "0.4", *options)
         done = run("queue", "work", topic, "--exec", command, *about)
         assert done.returncode == 0
         return done.stderr.splitlines()[-1]
