@@ -66,10 +66,3 @@ REFUSED = {
     "key.deserializer": "keys come as bytes; cast or decode them in the query",
     "value.deserializer": "values come as bytes; cast or decode them in the query",
 }
-# Prefixes of options: TLS and authentication.
-REFUSED_PREFIXES = {
-    "sasl.": "the source supports only listeners without authentication",
-    "ssl.": "the source supports only plaintext listeners",
-}
-SECURITY_PROTOCOL = "security.protocol"
-SECURITY_PROTOCOL_SPOKEN = "PLAINTEXT"
