@@ -24,6 +24,10 @@ from examples.patterns import (
     publish_subscribe,
     replay_from_time,
     request_response,
+    shared_by_key,
+    shared_even_odd,
+    shared_threads,
+    shared_work_queue,
     threads_one_partition,
     work_queue,
 )
@@ -80,6 +84,31 @@ def test_each_task_of_a_work_queue_is_done_once(run: Run) -> None:
     assert result.done == Counter(str(task) for task in range(2 * work_queue.TASKS))
     assert sorted(result.by_all.values()) == [6, 6, 12], "four partitions among three workers"
     assert sorted(result.by_those_who_stayed.values()) == [12, 12]
+
+
+def test_a_shared_work_queue_is_faster_than_its_one_partition(run: Run) -> None:
+    result = run(shared_work_queue)
+    assert result.done == Counter(str(task).encode() for task in range(shared_work_queue.TASKS))
+    assert len(result.by_worker) > 1
+    assert result.shared_s < result.group_s / 2
+
+
+def test_a_shared_partition_is_ordered_by_key_also_after_a_failure(run: Run) -> None:
+    result = run(shared_by_key)
+    assert all(numbers == list(range(shared_by_key.PER_KEY)) for numbers in result.by_key.values())
+    assert result.most_at_once > 1
+
+
+def test_threads_that_share_a_partition_do_not_wait_for_a_slow_record(run: Run) -> None:
+    result = run(shared_threads)
+    assert result.handled == list(range(shared_threads.RECORDS))
+    assert result.others_s < result.slow_s
+
+
+def test_two_workers_that_share_a_partition_do_all_of_it_when_one_stops(run: Run) -> None:
+    result = run(shared_even_odd)
+    assert sorted(result.first + result.second) == list(range(shared_even_odd.RECORDS))
+    assert result.first
 
 
 @pytest.mark.parametrize("example", [work_queue, ordered_by_key])

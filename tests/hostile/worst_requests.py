@@ -48,6 +48,17 @@ def _rule(name: str) -> m.CreateAclsRequestCreation:
     )
 
 
+def _filter() -> m.DescribeClientQuotasRequestComponent:
+    return m.DescribeClientQuotasRequestComponent(entity_type="user", match_type=2)
+
+
+def _quota(user: str) -> m.AlterClientQuotasRequestEntry:
+    return m.AlterClientQuotasRequestEntry(
+        entity=[m.AlterClientQuotasRequestEntity(entity_type="user", entity_name=user)],
+        ops=[m.AlterClientQuotasRequestOp(key="producer_byte_rate", value=1e9)],
+    )
+
+
 def _names(count: int, stem: str = "n") -> list[str]:
     return [f"{stem}{index}" for index in range(count)]
 
@@ -363,6 +374,8 @@ def _reassign(count: int) -> m.AlterPartitionReassignmentsRequest:
 def _securing() -> Iterator[Case]:
     yield Case("CreateAcls", 3, lambda n: m.CreateAclsRequest(creations=[_rule(name) for name in _names(n)]))
     yield Case("DescribeAcls", 3, lambda n: m.DescribeAclsRequest(resource_name_filter="x" * min(n, 30_000)))
+    yield Case("DescribeClientQuotas", 1, lambda n: m.DescribeClientQuotasRequest(components=[_filter()] * n))
+    yield Case("AlterClientQuotas", 1, lambda n: m.AlterClientQuotasRequest(entries=[*map(_quota, _names(n))]))
     yield Case("DeleteAcls", 3, lambda n: m.DeleteAclsRequest(filters=[m.DeleteAclsRequestFilter()] * n))
 
 

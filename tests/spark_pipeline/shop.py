@@ -18,6 +18,7 @@ from flowstone.pipeline.model import PipelineModel
 from flowstone.pipeline.operations.run import Reporter, RunOptions, RunSummary, run
 
 FLUSH_TIMEOUT_S = 30.0
+CONNECT_DEADLINE_S = 2.0
 STEPS = """
     @pipeline.step(expect=[
         expect("positive", "total > 0", otherwise="divert"),
@@ -39,6 +40,7 @@ HEAD = """
 class Shop:
     def __init__(self, spark: SparkSession, broker: Broker, directory: Path, name: str) -> None:
         self.spark, self.broker, self.directory, self.name = spark, broker, directory, name
+        self.stopping = threading.Event()  # ends a run, once set
         directory.mkdir()
         broker.create_topic(self.topic("in"))
         self.declare(STEPS)
@@ -65,8 +67,8 @@ class Shop:
 
     def run(self, *, restarts: int = 0, reporter: Reporter | None = None) -> RunSummary:
         """Run the pipeline until it has processed what is there."""
-        options = RunOptions(once=True, restarts=restarts)
-        return run(self.load(), options, threading.Event(), reporter or Reporter(), lambda *_: self.spark)
+        options = RunOptions(once=True, restarts=restarts, connect_deadline_s=CONNECT_DEADLINE_S)
+        return run(self.load(), options, self.stopping, reporter or Reporter(), lambda *_: self.spark)
 
     def out(self, suffix: str = "out") -> list[Record]:
         """Return the committed records of a topic, in the order of their values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from textwrap import dedent
 
 import pytest
 
@@ -128,3 +129,51 @@ def test_without_a_broker_it_may_work_later(shop: Shop) -> None:
     shop.declare(STEPS, head=HEAD.replace("{bootstrap}", "127.0.0.1:1"))
     with pytest.raises(TryLater, match=r"127\.0\.0\.1:1"):
         shop.run()
+
+
+def test_a_run_is_stopped_between_two_micro_batches(shop: Shop) -> None:
+    shop.declare(STEPS, options=", records_per_batch_max=10")
+    shop.feed(map(order, range(60)))
+    summary = shop.run(reporter=Reporter(on_batch=lambda report: shop.stopping.set()))
+    assert (summary.reason, summary.rows_in) == ("stopped", len(shop.out()))
+    assert summary.rows_in < 60
+    shop.stopping.clear()
+    shop.run()
+    assert shop.rows() == [order(number) for number in range(60)]
+    assert state(shop).declaration.nodes.keys() == {"orders", "checked", "out"}
+
+
+def test_a_topic_that_is_missing_is_named(shop: Shop) -> None:
+    shop.declare(STEPS, head=HEAD.replace("{name}-in", "{name}-none"))
+    with pytest.raises(
+        PipelineError, match=f"pipeline.py:5: source orders: there is no topic {shop.name}-none; create"
+    ):
+        shop.run()
+
+
+def test_rows_of_another_schema_become_letters_and_the_job_goes_on(shop: Shop) -> None:
+    """Somebody changes the producer under the job: a field gets another type, another one is added."""
+    shop.feed(map(order, range(5)))
+    shop.run()
+    shop.feed([{**order(5), "total": "1.0"}, {**order(6), "added": True}])
+    assert shop.run().letters == 1
+    assert shop.rows() == [order(number) for number in (0, 1, 2, 3, 4, 6)]
+
+
+def test_a_sink_that_is_down_is_retried_until_it_is_back(shop: Shop) -> None:
+    """A table's directory is a file, as if its disk were away; the topic beside it gets each row once."""
+    shop.declare(dedent(STEPS) + '\npipeline.sink("lake", checked, parquet("lake"))\n')
+    lake = shop.directory / "lake"
+    lake.write_text("not a directory")
+    shop.feed(map(order, range(20)))
+    failures: list[str] = []
+
+    def failed(query: str, message: str, restart_in_s: float | None) -> None:
+        failures.append(message)
+        lake.unlink(missing_ok=True)
+
+    shop.run(restarts=3, reporter=Reporter(on_failure=failed))
+    assert len(failures) == 1
+    assert str(lake) in failures[0]
+    assert shop.rows() == [order(number) for number in range(20)]
+    assert shop.spark.read.parquet(str(lake)).count() == 20

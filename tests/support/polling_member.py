@@ -11,6 +11,11 @@ from flowstone.embedded import Broker
 SESSION_S = 30
 HEARTBEAT_MS = 100
 POLL_S = 0.05
+# Members of the consumer protocol are told theirs by the coordinator.
+CLASSIC_TIMES: dict[str, str | int | bool] = {
+    "session.timeout.ms": SESSION_S * 1000,
+    "heartbeat.interval.ms": HEARTBEAT_MS,
+}
 
 
 class PollingMember:
@@ -22,8 +27,7 @@ class PollingMember:
             {
                 "bootstrap.servers": broker.bootstrap,
                 "group.id": group_id,
-                "session.timeout.ms": SESSION_S * 1000,
-                "heartbeat.interval.ms": HEARTBEAT_MS,
+                **({} if more.get("group_protocol") == "consumer" else CLASSIC_TIMES),
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": HEARTBEAT_MS,
                 "fetch.wait.max.ms": HEARTBEAT_MS,
@@ -31,6 +35,7 @@ class PollingMember:
                 **{name.replace("_", "."): value for name, value in more.items()},
             }
         )
+        self.read: list[tuple[int, int]] = []  # the partition and offset of each record
         self._consumer.subscribe([topic])
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._poll)
@@ -38,7 +43,9 @@ class PollingMember:
 
     def _poll(self) -> None:
         while not self._ending.is_set():
-            self._consumer.poll(POLL_S)
+            record = self._consumer.poll(POLL_S)
+            if record is not None and record.error() is None:
+                self.read.append((record.partition(), record.offset()))
 
     def leave(self) -> None:
         self._ending.set()

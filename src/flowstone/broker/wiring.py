@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flowstone.broker.clustering.log_starts import LogStarts
 from flowstone.broker.network.unsent_bytes import UnsentTotal
+from flowstone.broker.quotas.client_quotas import ClientQuotas
 from flowstone.broker.requests.access import open_access
 from flowstone.broker.requests.audit import AuditLog, open_audit
 from flowstone.broker.requests.broker_metrics import Metrics
@@ -58,6 +59,8 @@ def make_services(
 ) -> Services:
     """Return the services of one broker: the given parts, and new ones that need nothing but these."""
     audit = AuditLog(clock, workers, None) if files is None else open_audit(config, files, clock, workers)
+    quotas = ClientQuotas(config, metadata.image)
+    metadata.on_change(quotas.follow)
     return Services(
         config=config,
         topic_defaults=topic_defaults,
@@ -82,6 +85,7 @@ def make_services(
         producers=ProducerAdmission(clock, lambda: logs.logs.values()),
         verification=TransactionVerification(clock),
         audit=audit,
+        quotas=quotas,
         access=open_access(config, metadata, audit.denied),
         intercept=intercept,
     )

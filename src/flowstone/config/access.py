@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flowstone.config.coordinators import CoordinatorConfig
-from flowstone.config.setting import KIB, MIB, Kind, broker_setting
+from flowstone.config.setting import INT_MAX, KIB, MIB, Kind, broker_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,4 +48,33 @@ class AccessConfig(CoordinatorConfig):
         "Number of files of the audit log; the oldest is removed.",
         low=1,
         high=1000,
+    )
+    quota_window_num: int = broker_setting(
+        "quota.window.num", Kind.INT, 11, "Number of samples over which the rates of clients are measured.", low=1
+    )
+    quota_window_size_seconds: int = broker_setting(
+        "quota.window.size.seconds", Kind.INT, 1, "Length of a sample for the rates of clients.", low=1
+    )
+    controller_quota_window_num: int = broker_setting(
+        "controller.quota.window.num",
+        Kind.INT,
+        11,
+        "Number of samples for quotas of controller mutations: together they are the largest burst.",
+        low=1,
+    )
+    controller_quota_window_size_seconds: int = broker_setting(
+        "controller.quota.window.size.seconds", Kind.INT, 1, "Length of a sample for controller mutations.", low=1
+    )
+    max_connections_per_ip_overrides: tuple[str, ...] = broker_setting(
+        "max.connections.per.ip.overrides",
+        Kind.LIST,
+        (),
+        "Maximum numbers of connections from single addresses, instead of max.connections.per.ip, as ADDRESS:COUNT.",
+    )
+    max_connection_creation_rate: int = broker_setting(
+        "max.connection.creation.rate",
+        Kind.INT,
+        INT_MAX,
+        "Maximum number of new connections per second; further ones wait until they are accepted.",
+        low=1,
     )

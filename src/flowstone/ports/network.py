@@ -73,6 +73,10 @@ class Listener(Protocol):
 
     def start(self) -> None: ...
 
+    def rest(self, duration_s: float) -> None:
+        """Accept no connections for this long; they wait in the system's queue."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -182,8 +186,17 @@ class Acceptor:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
 
+    def rest(self, duration_s: float) -> None:
+        """Accept no connections for this long; they wait in the system's queue."""
+        if self._resting is not None:
+            self._resting.cancel()
+        self._loop.remove_reader(self._socket.fileno())
+        self._resting = self._loop.call_later(duration_s, self._resume)
+
     def _ready(self) -> None:
         for _ in range(ACCEPTS_PER_WAKEUP_MAX):
+            if self._resting is not None:
+                return
             try:
                 sock, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -191,8 +204,7 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
-                self._loop.remove_reader(self._socket.fileno())
-                self._resting = self._loop.call_later(ACCEPT_REST_S, self._resume)
+                self.rest(ACCEPT_REST_S)
                 return
             with contextlib.suppress(OSError):  # the peer reset it before it was accepted
                 self._accepted(sock, f"{address[0]}:{address[1]}")

@@ -230,6 +230,9 @@ class SimulatedListener:
         for channel in waiting:
             self._accept(channel)
 
+    def rest(self, duration_s: float) -> None:
+        """Do nothing: simulated clients do not make connections that fast."""
+
     def close(self) -> None:
         self._network.remove(self)
         for channel in self._waiting or ():

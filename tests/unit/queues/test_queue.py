@@ -27,7 +27,7 @@ from tests.support.wire_client import Client, batch_of
 
 BOOTSTRAP = os.environ.get("FLOWSTONE_QUEUE_BOOTSTRAP", "")
 WAIT_S = 20.0
-IDLE_S = 2.0 if BOOTSTRAP else 0.5  # Kafka may need longer to deliver a record again
+IDLE_S = 2.0 if BOOTSTRAP else 0.3  # Kafka may need longer to deliver a record again
 _numbers = count(int(time.time()))
 
 

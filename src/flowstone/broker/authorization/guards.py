@@ -66,8 +66,10 @@ def guarded(guard: Guard | None, handler: Handler, *, is_large: bool = False) ->
     if guard is None:
         return handler
 
+    allows = guard.allows
+
     def handle(services: Services, context: RequestContext, request: Any) -> Any:
-        if guard.allows(services, context, request):
+        if allows(services, context, request):
             return handler(services, context, request)
         restricting = guard.restrict(services, context, request)
         return _restricted(restricting, handler, services, context, request)

@@ -15,6 +15,10 @@ from flowstone.broker.requests.permissions import GROUP_DESCRIBE, GROUP_READ, TO
 from flowstone.broker.requests.session import ClientSession
 from flowstone.cluster.decisions.acl_operations import GROUP_OPERATIONS, ResourceType
 from flowstone.errors import ErrorCode
+from flowstone.wire.messages import (
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
 
 
 class SubscribingMembers:
@@ -70,6 +74,47 @@ class DescribedMembers(Entries):
             return complete(response)
 
         return Restriction(hide, None if restriction is None else restriction.answer)
+
+
+class DescribedShareOffsets(Entries):
+    """The offsets of share groups: of each group the topics that the client may see; others it names are refused."""
+
+    def __init__(self) -> None:
+        super().__init__("groups", GROUP_DESCRIBE, name="group_id")
+        self.permissions |= {TOPIC_DESCRIBE}
+
+    def allows(self, services: Services, context: RequestContext, request: Any) -> bool:
+        return False  # only the response tells all topics of a group
+
+    def restrict(self, services: Services, context: RequestContext, request: Any) -> Restricting:
+        restriction = yield from super().restrict(services, context, request)
+        access, session = access_of(services), context.session
+        complete = unchanged if restriction is None else restriction.complete
+        refused: dict[str, list[DescribeShareGroupOffsetsResponseTopic]] = {}
+        for group in request.groups:
+            if group.topics is not None:
+                told, named = refused.setdefault(group.group_id, []), group.topics
+                group.topics = [each for each in named if access.check(session, TOPIC_DESCRIBE, each.topic_name)]
+                told += (_refused(each) for each in named if not access.may(session, TOPIC_DESCRIBE, each.topic_name))
+            yield
+
+        def hide(response: Any) -> Any:
+            for group in response.groups:
+                seen = [each for each in group.topics if access.may(session, TOPIC_DESCRIBE, each.topic_name)]
+                group.topics = [*seen, *refused.get(group.group_id, ())]
+            return complete(response)
+
+        return Restriction(hide, None if restriction is None else restriction.answer)
+
+
+def _refused(topic: Any) -> DescribeShareGroupOffsetsResponseTopic:
+    partitions = [
+        DescribeShareGroupOffsetsResponsePartition(
+            partition_index=index, start_offset=-1, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
+        for index in topic.partitions
+    ]
+    return DescribeShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, partitions=partitions)
 
 
 def _sees_members(access: Access, session: ClientSession, group: Any) -> bool:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from flowstone.broker.authorization.entries import Entries, ProducedTopics
 from flowstone.broker.authorization.guards import Guard
-from flowstone.broker.authorization.share_groups import DescribedMembers, SubscribingMembers
+from flowstone.broker.authorization.share_groups import DescribedMembers, DescribedShareOffsets, SubscribingMembers
 from flowstone.broker.authorization.special import (
     ALTERED_CONFIGS,
     DESCRIBED_CONFIGS,
@@ -96,6 +96,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "ShareGroupDescribe": DescribedMembers(),
         "ShareFetch": Entries("topics", TOPIC_READ, whole=(Check(GROUP_READ, "group_id"),)),
         "ShareAcknowledge": Entries("topics", TOPIC_READ, whole=(Check(GROUP_READ, "group_id"),)),
+        "DescribeShareGroupOffsets": DescribedShareOffsets(),
         "AlterShareGroupOffsets": Entries(
             "topics", TOPIC_READ, name="topic_name", whole=(Check(GROUP_READ, "group_id"),)
         ),

@@ -19,6 +19,7 @@ from flowstone.broker.authorization.table import guard_of
 from flowstone.broker.dispatch.deferred import Answer, Deferred, Outcome
 from flowstone.broker.dispatch.large_requests import LARGE_REQUEST_BYTES, LargeAnswer, UnderWay
 from flowstone.broker.dispatch.registry import ENDPOINTS
+from flowstone.broker.dispatch.request_quotas import count_request, count_time
 from flowstone.broker.dispatch.throttle_times import has_throttle_time, with_throttle_time
 from flowstone.broker.loop.loop_time import Stretches, start_measured
 from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices
@@ -80,6 +81,7 @@ class Dispatcher:
         self._slow_request_s = services.config.slow_request_ms / 1000
         self._routes: dict[tuple[int, int], Route] = {}
         self._under_way = UnderWay()
+        self._quotas = services.quotas
 
     def answer(self, frame: memoryview, session: ClientSession) -> Answer:
         """Handle one request of the session's connection. Raises ProtocolError if the connection must be closed."""
@@ -106,6 +108,8 @@ class Dispatcher:
         if took_s > self._slow_request_s:
             metrics.slow += 1
             self._log_slow(route, context, took_s)
+        if self._quotas.is_active:
+            count_request(self._quotas, key, request, session, frame_bytes, took_s, started + took_s)
         if response is None:
             return None
         if isinstance(response, Message):
@@ -211,6 +215,8 @@ class Dispatcher:
         if stretches.longest_s > self._slow_request_s:
             route.metrics.slow += 1
             self._log_slow(route, context, stretches.longest_s)
+        if self._quotas.is_active:
+            count_time(self._quotas, context.api_key, context.session, stretches.total_s, self._monotonic())
 
     def _find_route(self, key: int, version: int) -> Route:
         endpoint = ENDPOINTS.get(key)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from flowstone.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -25,6 +26,7 @@ from flowstone.broker.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -57,6 +59,7 @@ from flowstone.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from flowstone.broker.handlers.cluster import describe_quorum, list_config_resources
 from flowstone.broker.handlers.consumer import consumer_group_describe, consumer_group_heartbeat
 from flowstone.broker.handlers.security import (
     alter_user_scram_credentials,
@@ -190,6 +193,9 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(47, offset_delete.handle, 0, 0, (GROUP_DELETE, TOPIC_READ)),
             _serve(50, describe_user_scram_credentials.handle, 0, 0, (CLUSTER_DESCRIBE,)),
             _serve(51, alter_user_scram_credentials.handle, 0, 0, (CLUSTER_ALTER,)),
+            _serve(48, describe_client_quotas.handle, 0, 1, (CLUSTER_DESCRIBE_CONFIGS,)),
+            _serve(49, alter_client_quotas.handle, 0, 1, (CLUSTER_ALTER_CONFIGS,)),
+            _serve(55, describe_quorum.handle, 0, 2, (CLUSTER_DESCRIBE,)),
             _serve(57, update_features.handle, 0, 2, (CLUSTER_ALTER,)),
             _serve(60, describe_cluster.handle, 0, 2, NO_PERMISSIONS),
             _serve(61, describe_producers.handle, 0, 0, (TOPIC_READ,)),
@@ -210,6 +216,7 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(85, write_share_group_state.handle, 0, 1, (CLUSTER_ACTION,)),
             _serve(86, delete_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
             _serve(87, read_share_group_state_summary.handle, 0, 1, (CLUSTER_ACTION,)),
+            _serve(74, list_config_resources.handle, 0, 1, (CLUSTER_DESCRIBE_CONFIGS,)),
             _serve(75, describe_topic_partitions.handle, 0, 0, (TOPIC_DESCRIBE,)),
         )
     }

@@ -8,10 +8,13 @@ from __future__ import annotations
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
+from flowstone.broker.topics.mutation_quota import EXCEEDED, split_by_quota
 from flowstone.broker.topics.topic_creation import create_in_parts
 from flowstone.cluster.decisions.configs import describe_topic
 from flowstone.cluster.decisions.partition_plans import NewTopic
 from flowstone.cluster.decisions.topic_changes import TopicResult
+from flowstone.errors import ErrorCode
+from flowstone.types import ZERO_UUID
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     CreateTopicsRequest,
@@ -21,16 +24,28 @@ from flowstone.wire.messages import (
     CreateTopicsResponseTopic,
 )
 
+_QUOTA_ERROR_SINCE_VERSION = 6
+
 
 async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> Message:
     slices = TimeSlices(services.clock.monotonic)
     wanted = [_new_topic(topic) async for topic in slices.over(request.topics)]
+    refused: list[NewTopic] = []
+    if not request.validate_only:
+        since = _QUOTA_ERROR_SINCE_VERSION
+        wanted, refused = await split_by_quota(services, context, wanted, _count, strict_since_version=since)
     results = await create_in_parts(
         services, wanted, timeout_ms=request.timeout_ms, validate_only=request.validate_only
     )
+    results += (TopicResult(each.name, ZERO_UUID, ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED) for each in refused)
     topics = [_answer(services, result) async for result in slices.over(results)]
     elements = len(topics) + sum(len(topic.configs or ()) for topic in topics)
     return await encode_if_long(services, context, CreateTopicsResponse(topics=topics), elements, slices)
+
+
+def _count(topic: NewTopic) -> int:
+    """Return the number of partitions; a default is counted as one."""
+    return max(topic.num_partitions, len(topic.assignments), 1)
 
 
 def _new_topic(topic: CreateTopicsRequestTopic) -> NewTopic:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.topics.metadata_changes import PART_WEIGHT, change_in_parts
+from flowstone.broker.topics.mutation_quota import EXCEEDED, split_by_quota
 from flowstone.cluster.decisions.topic_changes import TopicResult, delete_topics
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.metadata import Decision
@@ -20,6 +22,7 @@ from flowstone.types import ZERO_UUID
 from flowstone.wire.messages import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicsResponseTopic
 
 _DISABLED_ERROR_SINCE_VERSION = 3
+_QUOTA_ERROR_SINCE_VERSION = 5
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -28,7 +31,11 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     asked: list[tuple[str | None, bytes]] = [*wanted, *((each.name, each.topic_id) for each in request.topics)]
     await slices.yield_if_due()
     if services.config.delete_topic_enable:
+        since = _QUOTA_ERROR_SINCE_VERSION
+        count = partial(_partition_count, services)
+        asked, over = await split_by_quota(services, context, asked, count, strict_since_version=since)
         results = await delete_in_parts(services, asked, request.timeout_ms)
+        results += (TopicResult(*each, ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED) for each in over)
         await services.logs.wait_forgotten()
     else:
         results = [_refused(context, name, topic_id) for name, topic_id in asked]
@@ -40,6 +47,12 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
             async for result in slices.over(results)
         ]
     )
+
+
+def _partition_count(services: Services, wanted: tuple[str | None, bytes]) -> int:
+    (name, topic_id), image = wanted, services.metadata.image
+    topic = image.topics_by_id.get(topic_id) if name is None else image.topics.get(name)
+    return 0 if topic is None else len(topic.partitions)
 
 
 async def delete_in_parts(

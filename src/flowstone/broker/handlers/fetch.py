@@ -24,7 +24,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
-from flowstone.broker.fetching.fetch_access import check_may_read
+from flowstone.broker.fetching.fetch_access import bytes_max, check_may_read, is_throttled
 from flowstone.broker.fetching.fetch_partitions import FetchPartition
 from flowstone.broker.fetching.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
 from flowstone.broker.fetching.rack_replica import send_to_near_replica
@@ -147,8 +147,7 @@ class _Fetch:
         """Create a fetch of the session's partitions; `replica` is given if a follower sent the request."""
         self._services, self._request, self._session, self._replica = services, request, session, replica
         self._version = version = context.api_version
-        self._client, self._listener_name = context.session, context.session.listener_name
-        self._access = services.access if replica is None else None
+        self._client, self._access = context.session, services.access if replica is None else None
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
         self._rack = ""
@@ -179,7 +178,7 @@ class _Fetch:
         """Read once every partition that may have something new. After NotCached it must be called again."""
         self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
         self._leaders = []
-        left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
+        left_bytes = bytes_max(self._services, self._client, self._request, self._replica)
         self._read(self._session.to_read(), left_bytes, self._services.unsent.response_slices_max)
 
     async def read_in_slices(self, slices: TimeSlices) -> None:
@@ -187,7 +186,7 @@ class _Fetch:
         for _ in range(COLD_READS_MAX):
             self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
             self._leaders = []
-            left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
+            left_bytes = bytes_max(self._services, self._client, self._request, self._replica)
             left_slices = self._services.unsent.response_slices_max
             try:
                 for some in batched(self._session.to_read()):
@@ -261,6 +260,8 @@ class _Fetch:
 
     def respond(self) -> FetchResponse:
         """Return the response; in a session it has only the partitions with something new."""
+        if is_throttled(self._services, self._client, self._replica, self._size_bytes):
+            return FetchResponse(session_id=self._session.session_id)
         topics: _Topics = {}
         self._tell(self._results, topics)
         response = FetchResponse(session_id=self._session.session_id, responses=[topic for topic, _ in topics.values()])
@@ -270,6 +271,8 @@ class _Fetch:
 
     async def respond_in_slices(self, slices: TimeSlices) -> FetchResponse:
         """Return the response, made in several time slices."""
+        if is_throttled(self._services, self._client, self._replica, self._size_bytes):
+            return FetchResponse(session_id=self._session.session_id)
         topics: _Topics = {}
         for some in batched(self._results):
             self._tell(some, topics)
@@ -315,7 +318,7 @@ class _Fetch:
         if self._version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = [
                 FetchResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-                for each in node_endpoints(self._services.metadata.image, self._leaders, self._listener_name)
+                for each in node_endpoints(self._services.metadata.image, self._leaders, self._client.listener_name)
             ]
 
     def _refuse(self, wanted: FetchPartition, error: ApiError) -> FetchResponsePartition:
@@ -387,7 +390,7 @@ class _Fetch:
 
     def _near_replica(self, partition: Partition, wanted: FetchPartition) -> FetchResponsePartition | None:
         image = self._services.metadata.image
-        return send_to_near_replica(image, partition, self._rack, wanted.fetch_offset, self._listener_name)
+        return send_to_near_replica(image, partition, self._rack, wanted.fetch_offset, self._client.listener_name)
 
 
 def _aborted(transactions: Iterable[AbortedTransaction]) -> list[FetchResponseAbortedTransaction]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from flowstone.types import TopicPartition
 
 STABLE = "Stable"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 
 
 class PartitionLag(NamedTuple):
@@ -29,6 +31,7 @@ class PartitionLag(NamedTuple):
     # The newest offset that was committed in an open transaction, and the producer of that.
     pending_offset: int | None = None
     pending_producer_id: int | None = None
+    in_flight: int | None = None  # records that members of a share group have locked; None: not known here
 
     @property
     def is_held_up(self) -> bool:
@@ -42,6 +45,13 @@ class GroupMember(NamedTuple):
     client_id: str
     client_host: str
     partitions: tuple[TopicPartition, ...]
+    # Of a member of a consumer group (KIP-848):
+    epoch: int = -1
+    state: str = ""  # stable, revoking, waiting or away
+    revoking: tuple[TopicPartition, ...] = ()  # that it must give up and has not confirmed
+    waiting: tuple[TopicPartition, ...] = ()  # that it will get and does not have yet
+    protocol: str = CLASSIC  # which its requests use
+    regex: str | None = None  # the regular expression that it subscribes to
 
 
 class GroupStatus(NamedTuple):
@@ -56,6 +66,9 @@ class GroupStatus(NamedTuple):
     rebalance_count: int  # since the broker started
     rebalance_reason: str  # of the last one
     rebalance_timestamp_ms: int  # -1: none since the broker started
+    type: str = CLASSIC
+    assignment_epoch: int = -1  # of a consumer group, whose own epoch is the generation
+    unsettled: str = ""  # why a consumer group has not settled, in one sentence; empty if it has
 
     @property
     def is_stable(self) -> bool:
@@ -82,10 +95,13 @@ class GroupStatus(NamedTuple):
 def group_document(group: GroupStatus) -> dict[str, Any]:
     return {
         "group": group.group_id,
+        "type": group.type,
         "state": group.state,
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
         "generation": group.generation,
+        "assignment_epoch": group.assignment_epoch if group.type in (CONSUMER, SHARE) else None,
+        "unsettled": group.unsettled or None,
         "topics": list(group.topics),
         "lag": group.lag,
         "lag_seconds": group.lag_seconds,
@@ -106,8 +122,18 @@ def _member_document(member: GroupMember) -> dict[str, Any]:
         "instance": member.group_instance_id,
         "client": member.client_id,
         "host": member.client_host,
-        "partitions": [{"topic": each.topic, "partition": each.partition} for each in member.partitions],
+        "partitions": _places(member.partitions),
+        "protocol": member.protocol,
+        "epoch": member.epoch if member.state else None,
+        "state": member.state or None,
+        "revoking": _places(member.revoking),
+        "waiting": _places(member.waiting),
+        "regex": member.regex,
     }
+
+
+def _places(partitions: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
+    return [{"topic": each.topic, "partition": each.partition} for each in partitions]
 
 
 def _partition_document(partition: PartitionLag) -> dict[str, Any]:
@@ -126,6 +152,7 @@ def _partition_document(partition: PartitionLag) -> dict[str, Any]:
         "last_stable_offset": partition.last_stable_offset,
         "pending_offset": partition.pending_offset,
         "pending_producer_id": partition.pending_producer_id,
+        "in_flight": partition.in_flight,
         "member": partition.member_id,
     }
 
@@ -145,12 +172,34 @@ def read_group_document(document: dict[str, Any]) -> GroupStatus:
         rebalance_count=rebalances["count"],
         rebalance_reason=rebalances["last_reason"],
         rebalance_timestamp_ms=rebalances["last_timestamp"],
+        type=document.get("type", CLASSIC),
+        assignment_epoch=_number(document.get("assignment_epoch")),
+        unsettled=document.get("unsettled") or "",
     )
 
 
+def _number(value: int | None) -> int:
+    return -1 if value is None else value
+
+
 def _read_member(document: dict[str, Any]) -> GroupMember:
-    partitions = tuple(TopicPartition(each["topic"], each["partition"]) for each in document["partitions"])
-    return GroupMember(document["member"], document["instance"], document["client"], document["host"], partitions)
+    return GroupMember(
+        document["member"],
+        document["instance"],
+        document["client"],
+        document["host"],
+        _read_places(document["partitions"]),
+        epoch=_number(document.get("epoch")),
+        state=document.get("state") or "",
+        revoking=_read_places(document.get("revoking", ())),
+        waiting=_read_places(document.get("waiting", ())),
+        protocol=document.get("protocol", CLASSIC),
+        regex=document.get("regex"),
+    )
+
+
+def _read_places(places: Iterable[dict[str, Any]]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(each["topic"], each["partition"]) for each in places)
 
 
 def _read_partition(document: dict[str, Any]) -> PartitionLag:
@@ -170,5 +219,6 @@ def _read_partition(document: dict[str, Any]) -> PartitionLag:
         last_stable_offset=document.get("last_stable_offset"),
         pending_offset=document.get("pending_offset"),
         pending_producer_id=document.get("pending_producer_id"),
+        in_flight=document.get("in_flight"),
         member_id=document["member"],
     )

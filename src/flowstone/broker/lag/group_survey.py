@@ -1,4 +1,4 @@
-"""The state and lag of every consumer group: on request, and every few seconds for metrics and the alarm.
+"""The state and lag of every group, consumer or share: on request, and every few seconds for metrics and the alarm.
 
 Groups are read as any client reads them, through the coordinator's requests, so only committed state is shown. A survey
 yields the event loop after every few partitions, and the pause before the next one is a multiple of its duration, so
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.broker.lag.headroom_alarm import HeadroomAlarm
 from flowstone.broker.lag.lag import Lags
+from flowstone.broker.lag.share_status import ShareStatus
 from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import Services
 from flowstone.coordinator.groups.classic.consumer_protocol import (
@@ -22,13 +23,21 @@ from flowstone.coordinator.groups.classic.consumer_protocol import (
     assigned_partitions,
     subscribed_topics,
 )
+from flowstone.coordinator.groups.consumer.messages import (
+    CONSUMER,
+    ConsumerGroupDescribed,
+    ConsumerMemberDescribed,
+)
+from flowstone.coordinator.groups.consumer_records import Partition
 from flowstone.coordinator.groups.messages import (
+    CLASSIC,
     DescribedGroup,
     DescribedMember,
     FetchOffsetsRequest,
     FetchOffsetsResponse,
     ListGroupsRequest,
 )
+from flowstone.coordinator.groups.share.messages import DescribedShareGroup
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Timer
@@ -54,6 +63,7 @@ class GroupSurvey:
         """Survey the groups of this broker; `remote_offsets` is None if there is one broker."""
         self._services, self._clock = services, services.clock
         self.lags = Lags(services, remote_offsets)
+        self._shares = ShareStatus(services, self.lags)
         self._alarm = HeadroomAlarm()
         self._timer: Timer | None = None
         self._sampling: asyncio.Task[None] | None = None
@@ -118,7 +128,7 @@ class GroupSurvey:
         asked = FetchOffsetsRequest(group_id, with_pending=True)
         groups = self._services.groups
         return (
-            groups.request(group_id, lambda shard, now_ms, token: shard.describe_group(now_ms, token, group_id)),
+            groups.request(group_id, lambda shard, now_ms, token: shard.survey_group(now_ms, token, group_id)),
             groups.request(group_id, lambda shard, now_ms, token: shard.fetch_offsets(now_ms, token, asked)),
         )
 
@@ -128,6 +138,10 @@ class GroupSurvey:
             return None
         if described.error_code is not ErrorCode.NONE:
             return None
+        if isinstance(described, ConsumerGroupDescribed):
+            return await self._consumer_status(described, fetched)
+        if isinstance(described, DescribedShareGroup):
+            return await self._shares.of(described)
         return await self._status(described, fetched)
 
     # One group
@@ -149,6 +163,26 @@ class GroupSurvey:
             rebalance_count=described.rebalance_count,
             rebalance_reason=described.rebalance_reason,
             rebalance_timestamp_ms=described.rebalance_timestamp_ms,
+        )
+
+    async def _consumer_status(self, group: ConsumerGroupDescribed, fetched: FetchOffsetsResponse) -> GroupStatus:
+        members = tuple(_consumer_member(group.names, each) for each in group.members)
+        owners = {partition: member.member_id for member in members for partition in member.partitions}
+        return GroupStatus(
+            group_id=group.group_id,
+            state=group.state,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol=group.assignor,
+            generation=group.group_epoch,
+            topics=group.topics,
+            members=members,
+            partitions=await self._partitions(fetched, owners),
+            rebalance_count=group.rebalance_count,
+            rebalance_reason=group.rebalance_reason,
+            rebalance_timestamp_ms=group.rebalance_timestamp_ms,
+            type=CONSUMER,
+            assignment_epoch=group.assignment_epoch,
+            unsettled=group.unsettled,
         )
 
     async def _partitions(
@@ -196,6 +230,25 @@ def _member(member: DescribedMember, is_consumer: bool) -> GroupMember:
     partitions = assigned_partitions(member.assignment) if is_consumer else ()
     return GroupMember(
         member.member_id, member.group_instance_id, member.client_id, member.client_host, tuple(sorted(partitions))
+    )
+
+
+def _consumer_member(names: Mapping[bytes, str], member: ConsumerMemberDescribed) -> GroupMember:
+    def named(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:
+        return tuple(sorted(TopicPartition(names[each], index) for each, index in partitions if each in names))
+
+    return GroupMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        named(member.assigned),
+        epoch=member.member_epoch,
+        state=member.state,
+        revoking=named(member.revoking),
+        waiting=named(member.target - member.assigned),
+        protocol=CLASSIC if member.is_classic else CONSUMER,
+        regex=member.regex,
     )
 
 

@@ -47,6 +47,7 @@ async def _write_partitions(page: Exposition, groups: Sequence[GroupStatus]) -> 
     lag_seconds: dict[str, float] = {}
     headroom_seconds: dict[str, float] = {}
     lost: dict[str, float] = {}
+    in_flight: dict[str, float] = {}
     committed = ((group, each) for group in groups for each in group.partitions if each.lag is not None)
     for group, partition in committed:
         if len(lags) == PARTITION_LABELS_MAX:
@@ -54,6 +55,8 @@ async def _write_partitions(page: Exposition, groups: Sequence[GroupStatus]) -> 
         labels = label_text(group=group.group_id, topic=partition.topic, partition=partition.partition)
         lags[labels] = partition.lag or 0
         lost[labels] = partition.lost
+        if partition.in_flight is not None:
+            in_flight[labels] = partition.in_flight
         if partition.lag_seconds is not None:
             lag_seconds[labels] = partition.lag_seconds
         if partition.headroom_seconds is not None:
@@ -62,6 +65,11 @@ async def _write_partitions(page: Exposition, groups: Sequence[GroupStatus]) -> 
         ("flowstone_group_lag_records", "Records from the committed offset to the high watermark.", lags),
         ("flowstone_group_lag_seconds", "Age of the next unread record.", lag_seconds),
         ("flowstone_group_headroom_seconds", "Until retention deletes the next unread record.", headroom_seconds),
+        (
+            "flowstone_group_in_flight_records",
+            "Records that members of a share group have locked, in partitions that this broker leads.",
+            in_flight,
+        ),
         ("flowstone_group_lost_records", "Records deleted by retention before the group read them.", lost),
     ):
         page.gauge(name, help_text, samples)

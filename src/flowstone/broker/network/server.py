@@ -20,6 +20,7 @@ from flowstone.broker.dispatch.dispatcher import Dispatcher
 from flowstone.broker.network.admission import Admission
 from flowstone.broker.network.busy_poll import BusyPoller
 from flowstone.broker.network.connection import RECEIVE_BYTES, Connection
+from flowstone.broker.network.connection_limits import ConnectionLimits
 from flowstone.broker.network.outbox import UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import UNSENT_BYTES_MAX
@@ -65,6 +66,7 @@ class Server:
         self._admissions = {
             name: Admission(each, services, self) for name, each in security.items() if each.has_tls or each.has_sasl
         }
+        self._limits = ConnectionLimits(config, services.quotas, self.monotonic)
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()
@@ -160,14 +162,18 @@ class Server:
         host = channel.peer.rpartition(":")[0]
         self.accepted_count += 1
         admission = self._admissions.get(listener_name)
+        rest_s = self._limits.rest_s()
+        if rest_s > 0:
+            for listener in self._listeners:
+                listener.rest(rest_s)
         if len(self._connections) + self._handshake_count() >= self._config.max_connections:
             logger.warning(
                 "connection from %s refused: max.connections is %d", channel.peer, self._config.max_connections
             )
             self.refused_count += 1
             channel.close()
-        elif self._per_host[host] >= self._config.max_connections_per_ip:
-            logger.warning("connection from %s refused: max.connections.per.ip is reached", channel.peer)
+        elif refusal := self._limits.refusal(host, self._per_host[host]):
+            logger.warning("connection from %s refused: %s", channel.peer, refusal)
             self.refused_count += 1
             channel.close()
         else:

@@ -44,14 +44,19 @@ AUTHORIZATION_ERRORS = {
 }
 
 
-class Decisions(dict[tuple[Permission, str], bool]):
-    """The cached decisions about one principal at one host."""
+class Decisions(dict[Permission, dict[str, bool]]):
+    """The cached decisions about one principal at one host: by permission, and by name of the resource."""
 
-    __slots__ = ("generation", "host", "principal")
+    __slots__ = ("host", "is_stale", "principal")
 
-    def __init__(self, principal: str, host: str, generation: int) -> None:
+    def __init__(self, principal: str, host: str) -> None:
         super().__init__()
-        self.principal, self.host, self.generation = principal, host, generation
+        self.principal, self.host = principal, host
+        self.is_stale = False  # whether the rules have changed since
+
+    def __missing__(self, permission: Permission) -> dict[str, bool]:
+        by_name = self[permission] = {}
+        return by_name
 
 
 class Access:
@@ -60,20 +65,15 @@ class Access:
     def __init__(self, authorizer: Authorizer, on_denied: Callable[[ClientSession, Permission, str], None]) -> None:
         """Use the authorizer's rules; `on_denied` is called for each denial that a client is told."""
         self._authorizer, self._on_denied = authorizer, on_denied
-        self._generation = 0
         self._caches: dict[tuple[str, str], Decisions] = {}
         self._decision_count = 0
 
     def may(self, session: ClientSession, permission: Permission, name: str = CLUSTER_NAME) -> bool:
         """Return whether the session has the permission for the resource of this name, without an audit line."""
         decisions = session.decisions
-        if (
-            decisions is None
-            or decisions.generation != self._generation
-            or session.decided_principal is not session.principal
-        ):
-            decisions = self._decisions_of(session)
-        allowed = decisions.get((permission, name))
+        if decisions is None or decisions.is_stale:
+            decisions = self.decisions_of(session)
+        allowed = decisions[permission].get(name)
         return self._decide(decisions, permission, name) if allowed is None else allowed
 
     def check(self, session: ClientSession, permission: Permission, name: str = CLUSTER_NAME) -> bool:
@@ -89,7 +89,7 @@ class Access:
 
     def may_on_any(self, session: ClientSession, permission: Permission) -> bool:
         """Return whether there may be a resource for which the session has the permission."""
-        decisions = self._decisions_of(session)
+        decisions = self.decisions_of(session)
         return self._authorizer.allows_on_any(
             decisions.principal, decisions.host, permission.operation, permission.resource_type
         )
@@ -98,7 +98,7 @@ class Access:
         self, session: ClientSession, resource_type: ResourceType, name: str, operations: Iterable[AclOperation]
     ) -> int:
         """Return those of the operations that the session may do with the resource, as bits."""
-        decisions, allows = self._decisions_of(session), self._authorizer.allows
+        decisions, allows = self.decisions_of(session), self._authorizer.allows
         return sum(
             1 << each for each in operations if allows(decisions.principal, decisions.host, each, resource_type, name)
         )
@@ -123,31 +123,28 @@ class Access:
             if self._decision_count > DECISIONS_MAX:
                 self._forget()
             else:
-                decisions[permission, name] = allowed
+                decisions[permission][name] = allowed
         return allowed
 
-    def _decisions_of(self, session: ClientSession) -> Decisions:
+    def decisions_of(self, session: ClientSession) -> Decisions:
         """Return the cache of the session's principal and host, which the session keeps until the rules change."""
         decisions = session.decisions
-        if (
-            decisions is not None
-            and decisions.generation == self._generation
-            and session.decided_principal is session.principal
-        ):
+        if decisions is not None and not decisions.is_stale:
             return decisions
         key = principal, host = str(session.principal), canonical_host(session.host)
         decisions = self._caches.get(key)
         if decisions is None:
-            decisions = self._caches[key] = Decisions(principal, host, self._generation)
             self._decision_count += 1
             if self._decision_count > DECISIONS_MAX:
                 self._forget()
-        session.decisions, session.decided_principal = decisions, session.principal
+            decisions = self._caches[key] = Decisions(principal, host)
+        session.decisions = decisions
         return decisions
 
     def _forget(self) -> None:
-        """Drop all cached decisions; sessions notice that theirs are of another generation."""
-        self._generation += 1
+        """Drop all cached decisions; sessions notice that theirs are stale."""
+        for decisions in self._caches.values():
+            decisions.is_stale = True
         self._caches, self._decision_count = {}, 0
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flowstone.broker.fetching.fetch_sessions import FetchSessions
     from flowstone.broker.loop.workers import Workers
     from flowstone.broker.network.unsent_bytes import UnsentTotal
+    from flowstone.broker.quotas.client_quotas import ClientQuotas
     from flowstone.broker.requests.access import Access
     from flowstone.broker.requests.audit import AuditLog
     from flowstone.broker.requests.batch_preparation import Preparing
@@ -79,6 +80,7 @@ class Services:
     producers: ProducerAdmission
     verification: TransactionVerification
     audit: AuditLog
+    quotas: ClientQuotas
     # None if no authorizer is configured: everybody may do everything.
     access: Access | None
     # A test's wire faults, applied once per route, so that they cost requests nothing when there are none.

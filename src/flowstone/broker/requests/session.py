@@ -63,8 +63,8 @@ class ClientSession:
     """The listener, the client's address and names, its principal, and the end of its mute."""
 
     __slots__ = (
+        "_principal",
         "client_id",
-        "decided_principal",
         "decisions",
         "host",
         "is_closed",
@@ -75,7 +75,6 @@ class ClientSession:
         "on_end",
         "on_muted",
         "peer",
-        "principal",
         "software_name",
         "software_version",
     )
@@ -89,20 +88,28 @@ class ClientSession:
         self.host = peer.rpartition(":")[0]
         self.client_id: str | None = None  # in the newest request
         self.software_name = self.software_version = ""  # in the newest ApiVersions request
-        self.principal = ANONYMOUS
+        self._principal = ANONYMOUS
         self.on_closed: list[Callable[[], None]] | None = None  # called when the connection is closed
         self.is_closed = False
         self.login: Login | None = None  # on listeners with SASL
         self.on_end: Callable[[], None] | None = None
-        # What the authorizer has decided, and about which principal.
+        # What the authorizer has decided about the principal.
         self.decisions: Decisions | None = None
-        self.decided_principal: Principal | None = None
         self.muted_until_s = 0.0  # in monotonic time; 0 if the session was never muted
 
     def end(self) -> None:
         """Read no further requests, and close the connection once those that were read are answered."""
         if self.on_end is not None:
             self.on_end()
+
+    @property
+    def principal(self) -> Principal:
+        """The authenticated identity of the client. A new one drops what was decided about the one before."""
+        return self._principal
+
+    @principal.setter
+    def principal(self, principal: Principal) -> None:
+        self._principal, self.decisions = principal, None
 
     def throttle_ms(self, now_s: float) -> int:
         """Return for how long the session is still muted, rounded up; 0 if it is not."""

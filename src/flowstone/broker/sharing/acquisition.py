@@ -12,14 +12,19 @@ from typing import NamedTuple
 
 from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.window import ACQUIRED, ARCHIVED, AVAILABLE, Range, Window
+from flowstone.coordinator.share.records import Delay
 
 
 class LogBatch(NamedTuple):
-    """The offsets of one batch of the log; `is_delivered` is False for markers and aborted records."""
+    """The offsets of one batch of the log; `is_delivered` is False for markers and aborted records.
+
+    `delays` are the records that are not to be delivered before a time, in milliseconds since the epoch.
+    """
 
     first: int
     last: int
     is_delivered: bool = True
+    delays: tuple[Delay, ...] = ()
 
 
 class Acquired(NamedTuple):
@@ -30,9 +35,18 @@ class Acquired(NamedTuple):
 
 class Acquisition:
     def __init__(
-        self, window: Window, config: ShareConfig, member: str, now_ms: int, max_records: int, *, strict: bool
+        self,
+        window: Window,
+        window_max: int,
+        config: ShareConfig,
+        member: str,
+        now_ms: int,
+        max_records: int,
+        *,
+        strict: bool,
     ) -> None:
-        self._window, self._config = window, config
+        """Create an acquisition, which adds records to the window only while it has less than `window_max`."""
+        self._window, self._window_max, self._config = window, window_max, config
         self._member, self._now_ms = member, now_ms
         self.deadline_ms = now_ms + config.lock_duration_ms
         self._left, self._strict = max_records, strict
@@ -40,21 +54,41 @@ class Acquisition:
         self._newest: Range | None = None  # the range of new records that this acquisition has added
         self.count = 0
         self.acquired: list[Acquired] = []
+        self.delayed_until: list[int] = []  # when records that have to wait may be delivered
         self.skipped: list[tuple[int, int]] = []  # what was archived, because there is nothing to deliver
 
     def run(self, offset: int, batches: Iterable[LogBatch]) -> None:
         """Acquire records of the batches from `offset` on."""
-        for first, last, is_delivered in batches:
+        for first, last, is_delivered, delays in batches:
             if first > offset:
                 self._skip(offset, first - 1)
             offset = max(offset, last + 1)
             if not is_delivered:
                 self._skip(first, last)
                 continue
+            if delays:
+                self._delay(last, delays)
             before = len(self.acquired)
             self._acquire_batch(first, last)
             if self._is_over or (before and len(self.acquired) == before):
                 break
+
+    def _delay(self, last: int, delays: Iterable[Delay]) -> None:
+        """Add the records of a batch to the window before they are delivered, since some have to wait.
+
+        While they wait they take space for others, up to `delayed_window_max`.
+        """
+        window = self._window
+        if len(window) < self._config.delayed_window_max and last >= window.next_offset:
+            window.append(Range(window.next_offset, last, AVAILABLE))
+        for offset, not_before_ms in delays:
+            if not_before_ms <= self._now_ms or not window.start <= offset < window.next_offset:
+                continue
+            (found,) = window.overlapping(offset, offset)
+            if found.state is AVAILABLE and found.not_before_ms < not_before_ms:
+                for each in window.exactly(offset, offset):
+                    each.not_before_ms = not_before_ms
+                self.delayed_until.append(not_before_ms)
 
     def joined(self) -> list[Acquired]:
         """Return what was acquired, in ranges that are as long as possible."""
@@ -93,7 +127,7 @@ class Acquisition:
 
     def _acquire_new(self, first: int, last: int) -> None:
         """Deliver records that were never delivered before, if the window has space for them."""
-        space = self._config.window_max - len(self._window)
+        space = self._window_max - len(self._window)
         if first > last or space <= 0 or first > self._window.next_offset:
             return
         last = self._limit(first, last if not self._strict else min(last, first + space - 1))

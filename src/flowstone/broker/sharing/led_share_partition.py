@@ -20,6 +20,8 @@ from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.acknowledgements import Acknowledgement
 from flowstone.broker.sharing.acquisition import Acquired
+from flowstone.broker.sharing.keyed_reads import index_more, read_offsets
+from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.log_reads import read_log
 from flowstone.broker.sharing.share_config import share_config
 from flowstone.broker.sharing.share_partition import SharePartition
@@ -61,7 +63,7 @@ class Waiter(Protocol):
 
 
 class Fetched(NamedTuple):
-    records: LogSlice
+    records: LogSlice | bytes
     acquired: list[Acquired]
 
 
@@ -149,7 +151,9 @@ class LedSharePartition:
                 if stored.error_code is not ErrorCode.NONE:
                     raise ApiError(told(stored.error_code), stored.error_message or "")
             if self.error is None:
-                self.machine = SharePartition(start_offset, found.batches, found.delays)
+                is_keyed = self._settings.of(self.key.group_id).share_ordering == "key"
+                make = KeyedSharePartition if is_keyed else SharePartition
+                self.machine = make(start_offset, found.batches, found.delays)
                 self._follow_settings(self.machine)
                 self._changed(self.machine, has_news=True)
         except ApiError as error:
@@ -182,6 +186,8 @@ class LedSharePartition:
             if limit <= 0:
                 return None
             max_records, strict = min(max_records, limit), True
+        if isinstance(machine, KeyedSharePartition):
+            return self._fetch_by_key(machine, member, max_bytes, max_records, now_ms)
         for _ in range(STARTS_MAX):
             machine.log_start_moved(self.partition.log.log_start_offset)
             offset = machine.next_offset(now_ms)
@@ -195,6 +201,25 @@ class LedSharePartition:
             if acquired:
                 return Fetched(found.slice_of(acquired), acquired)
         return None
+
+    def _fetch_by_key(
+        self, machine: KeyedSharePartition, member: str, max_bytes: int, max_records: int, now_ms: int
+    ) -> Fetched | None:
+        machine.log_start_moved(self.partition.log.log_start_offset)
+        has_more = index_more(machine, self.partition, self._reader, now_ms, max_records)
+        candidates = machine.candidates(now_ms, max_records)
+        records, covered, missing = b"", list[int](), list[int]()
+        try:
+            if candidates:
+                records, covered, missing = read_offsets(self.partition, self._reader, candidates, max_bytes)
+        finally:
+            machine.give_back(set(candidates).difference(covered, missing))
+        machine.archive_missing(missing)
+        acquired = machine.acquire_offsets(member, covered, now_ms)
+        if has_more and not acquired:
+            self._clock.call_later(0, self._serve)  # other requests first
+        self._changed(machine)
+        return Fetched(records, acquired) if acquired else None
 
     def acknowledge(self, member: str, acknowledgements: list[Acknowledgement]) -> Promise[ErrorCode] | None:
         """Apply a member's acknowledgements; the promise of the error code is resolved when they are durable.

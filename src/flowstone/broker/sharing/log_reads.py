@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from flowstone.broker.sharing.acquisition import Acquired, LogBatch
+from flowstone.broker.sharing.delays import DELIVER_AFTER_BYTES, not_before_ms
+from flowstone.coordinator.share.records import Delay
+from flowstone.errors import ApiError
 from flowstone.log.segments.cached_reads import LogSlice, NotCached, read_cached
 from flowstone.replication.partition import Partition
 from flowstone.replication.readers import Reader
 from flowstone.wire.end_markers import END_MARKER_BYTES_MAX, read_end_marker
-from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, parse_header
+from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, decode_records, parse_header, read_payload
 
 # Short slices are read at once, of longer ones each header.
 WHOLE_READ_BYTES = 16 << 10
@@ -64,7 +67,20 @@ class LogRead:
             is_delivered = not header.is_control and bool(header.record_count)
             if aborts is not None and aborts.has(header, lambda at=begin: self._bytes(at, END_MARKER_BYTES_MAX)):
                 is_delivered = False
-            yield LogBatch(header.base_offset, header.last_offset, is_delivered)
+            delays = self._delays(header, begin) if is_delivered else ()
+            yield LogBatch(header.base_offset, header.last_offset, is_delivered, delays)
+
+    def _delays(self, header: BatchHeader, begin: int) -> tuple[Delay, ...]:
+        """Return which records of a batch are to be delivered later; most batches are only searched for the header."""
+        data = self._bytes(begin, header.size_bytes)
+        try:
+            payload = read_payload(data, 0, header) if header.codec else data
+            if DELIVER_AFTER_BYTES not in (payload if isinstance(payload, bytes) else bytes(payload)):
+                return ()
+            found = ((record.offset, not_before_ms(record.headers)) for record in decode_records(data))
+            return tuple(Delay(offset, until_ms) for offset, until_ms in found if until_ms)
+        except ApiError:  # a damaged batch delays nothing
+            return ()
 
     def slice_of(self, acquired: Sequence[Acquired]) -> LogSlice:
         """Return the batches from the first to the last record that is acquired."""
@@ -72,6 +88,12 @@ class LogRead:
         places = [each for each in self._places if each.last >= first and each.first <= last]
         begin, end = places[0].begin, places[-1].end
         return LogSlice(self._records.file, self._records.position + begin, end - begin)
+
+    def bytes_of(self, first: int) -> bytes:
+        """Return the bytes of the batch at an offset, which was the last one yielded. Raises NotCached."""
+        place = self._places[-1]
+        assert place.first == first
+        return self._bytes(place.begin, place.end - place.begin)
 
     def _headers(self) -> Iterator[tuple[BatchHeader, int]]:
         """Yield the header and the place of each batch that is whole."""

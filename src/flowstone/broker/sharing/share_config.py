@@ -15,6 +15,13 @@ class ShareConfig(NamedTuple):
     may_renew: bool = True
     backoff_ms: int = 0
     backoff_max_ms: int = 60_000
+    # With key ordering, the window's bound; `window_max` then limits the records in delivery.
+    lookahead: int = 100_000
+
+    @property
+    def delayed_window_max(self) -> int:
+        """Return the bound of the window while records in it wait for their time."""
+        return 10 * self.window_max
 
     def backoff(self, delivery_count: int) -> int:
         """Return for how long a record waits after so many deliveries, in milliseconds."""
@@ -36,4 +43,5 @@ def share_config(settings: GroupSettings) -> ShareConfig:
         settings.share_renew_acknowledge_enable,
         settings.share_redelivery_backoff_ms,
         settings.share_redelivery_backoff_max_ms,
+        settings.share_lookahead,
     )

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
@@ -72,7 +73,7 @@ class SharePartition:
         self._completed = 0  # records in the window that are acknowledged or archived
         self._available_from = start_offset  # no record before it is available
         self._locks: deque[tuple[int, int, int]] = deque()  # (deadline, first, last), by deadline
-        self._delayed_until: list[int] = []
+        self._delayed_until: list[int] = []  # a heap
         self._staged: list[tuple[int, int]] = []
         self._writing: list[tuple[int, int]] | None = None
         self._ticket = 1
@@ -119,16 +120,27 @@ class SharePartition:
 
     def next_offset(self, now_ms: int) -> int | None:
         """Return the lowest offset that may be acquired, which may not be in the log yet; None while there is none."""
-        is_first = True
+        is_first, delayed_count = True, 0
         for each in self.window.since(self._available_from):
             if each.state is AVAILABLE:
                 if is_first:
                     self._available_from, is_first = max(each.first, self._available_from), False
                 if each.not_before_ms <= now_ms:
                     return max(each.first, self._available_from)
+                delayed_count += len(each)
         if is_first:
             self._available_from = self.window.next_offset
-        return self.window.next_offset if len(self.window) < self.config.window_max else None
+        return self.window.next_offset if len(self.window) < self._window_max(delayed_count) else None
+
+    def _window_max(self, delayed_count: int) -> int:
+        """Return the bound of the window: records that wait for their time do not count, up to a limit."""
+        window_max = self.config.window_max
+        return min(window_max + delayed_count, self.config.delayed_window_max) if delayed_count else window_max
+
+    def _delayed_count(self, now_ms: int) -> int:
+        if not self._delayed_until:
+            return 0
+        return sum(len(each) for each in self.window if each.state is AVAILABLE and each.not_before_ms > now_ms)
 
     def acquire(
         self, member: str, offset: int, batches: Iterable[LogBatch], now_ms: int, max_records: int, *, strict: bool
@@ -138,13 +150,16 @@ class SharePartition:
         With `strict` there are at most `max_records`; otherwise the batch that exceeds the number is delivered whole.
         Offsets that the log does not have, markers and aborted records are archived.
         """
-        acquisition = Acquisition(self.window, self.config, member, now_ms, max_records, strict=strict)
+        window_max = self._window_max(self._delayed_count(now_ms))
+        acquisition = Acquisition(self.window, window_max, self.config, member, now_ms, max_records, strict=strict)
         try:
             acquisition.run(offset, batches)
         finally:
             for first, last in acquisition.skipped:
                 self._completed += last - first + 1
                 self._staged.append((first, last))
+            for until_ms in acquisition.delayed_until:
+                self._delay(until_ms)
         acquired = acquisition.acquired
         if acquired:
             self.in_flight[member] = self.in_flight.get(member, 0) + acquisition.count
@@ -228,18 +243,16 @@ class SharePartition:
                 if each.state is ACQUIRED and each.target is None and each.deadline_ms <= now_ms:
                     self._release(each, now_ms)
             self.window.join(max(first, self.window.start), last)
-        due = [each for each in self._delayed_until if each <= now_ms]
-        if due:
+        while self._delayed_until and self._delayed_until[0] <= now_ms:
+            heappop(self._delayed_until)
             self.has_news = True
-            self._delayed_until = [each for each in self._delayed_until if each > now_ms]
 
     def next_deadline(self) -> int | None:
         """Return when `tick` must be called next, in milliseconds; it may be sooner than necessary."""
         while self._locks and self._locks[0][2] < self.window.start:
             self._locks.popleft()
-        deadlines = self._delayed_until[:]
-        if self._locks:
-            deadlines.append(self._locks[0][0])
+        deadlines = [self._locks[0][0]] if self._locks else []
+        deadlines += self._delayed_until[:1]
         return min(deadlines, default=None)
 
     def _release(self, each: Range, now_ms: int) -> None:
@@ -273,8 +286,8 @@ class SharePartition:
             self.has_news = True
 
     def _delay(self, until_ms: int) -> None:
-        if until_ms not in self._delayed_until:
-            self._delayed_until.append(until_ms)
+        if not self._delayed_until or self._delayed_until[0] != until_ms:
+            heappush(self._delayed_until, until_ms)
 
     def _lock(self, deadline_ms: int, first: int, last: int) -> None:
         locks = self._locks

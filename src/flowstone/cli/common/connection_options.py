@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +33,8 @@ def _config_option(*names: str) -> Any:
     ]
 
 
-# Some commands have another --config, for settings; --command-config is the name in Kafka's tools.
+# Some commands have another --config, for settings; --command-config is the name in Kafka's tools. A value of that
+# other --config that is no name=value is a properties file too.
 _SHORT_NAME, _LONG_NAME = "--config", "--command-config"
 Profile = Annotated[
     str | None,
@@ -62,7 +63,8 @@ def _with_options(callback: Callable[..., Any]) -> Callable[..., Any]:
     if hasattr(callback, "connects_with_options"):
         return callback
     signature = inspect.signature(callback, eval_str=True)
-    names = (_LONG_NAME,) if "config" in signature.parameters else (_SHORT_NAME, _LONG_NAME)
+    has_settings = "config" in signature.parameters
+    names = (_LONG_NAME,) if has_settings else (_SHORT_NAME, _LONG_NAME)
     added = [
         _parameter("command_config", _config_option(*names), None),
         _parameter("profile", Profile, None),
@@ -71,6 +73,9 @@ def _with_options(callback: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(callback)
     def run(*, command_config: str | None, profile: str | None, context: typer.Context, **arguments: Any) -> Any:
+        if has_settings and arguments["config"]:
+            file, arguments["config"] = _split_config(arguments["config"])
+            command_config = file or command_config
         servers = use(command_config, profile)
         if servers is not None and _is_default(context, "bootstrap"):
             arguments["bootstrap"] = servers
@@ -81,6 +86,14 @@ def _with_options(callback: Callable[..., Any]) -> Callable[..., Any]:
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     run.connects_with_options = True  # type: ignore[attr-defined]
     return run
+
+
+def _split_config(values: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the properties file among the values of `--config`, if there is one, and the settings."""
+    files = [each for each in values if "=" not in each]
+    if len(files) > 1:
+        raise CommandError(f"--config: {files[0]} and {files[1]} are not name=value; only one can be a properties file")
+    return next(iter(files), None), [each for each in values if "=" in each]
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -37,8 +37,8 @@ def list_groups(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_
         return
     if not groups:
         return
-    names = ["group", "state", "members", "lag"]
-    rows = [[group.group_id, group.state, str(len(group.members)), str(group.lag)] for group in groups]
+    names = ["group", "type", "state", "members", "lag"]
+    rows = [[group.group_id, group.type, group.state, str(len(group.members)), str(group.lag)] for group in groups]
     if reader.problem is None:
         names += ["behind", "headroom"]
         rows = [
@@ -74,6 +74,7 @@ def delete(group: GroupName, json_output: JsonOutput = False, bootstrap: Bootstr
 def _summary(group: GroupStatus) -> dict[str, Any]:
     return {
         "group": group.group_id,
+        "type": group.type,
         "state": group.state,
         "members": len(group.members),
         "lag": group.lag,

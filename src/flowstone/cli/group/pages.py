@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from confluent_kafka.admin import AdminClient
 
-from flowstone.broker.lag.group_status import GroupStatus, read_group_document
+from flowstone.broker.lag.group_status import CONSUMER, GroupStatus, read_group_document
 from flowstone.cli.common.broker_pages import OK, PAGE_ERRORS, SETTING, ask, find_pages
 
 
@@ -43,7 +43,13 @@ class GroupPages:
 def _merge(group: GroupStatus, told: GroupStatus) -> GroupStatus:
     """Return members and owners from the protocol, with offsets and lag from the page, which are consistent."""
     lags = {(each.topic, each.partition): each for each in told.partitions}
+    details = {each.member_id: each for each in told.members}
     return group._replace(
+        state=told.state if told.type == CONSUMER else group.state,
+        type=told.type,
+        assignment_epoch=told.assignment_epoch,
+        unsettled=told.unsettled,
+        members=tuple(details.get(each.member_id, each)._replace(partitions=each.partitions) for each in group.members),
         generation=told.generation,
         topics=told.topics,
         partitions=tuple(

@@ -10,11 +10,17 @@ from concurrent.futures import Future
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    KafkaError,
+    KafkaException,
+)
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, OffsetSpec  # type: ignore[attr-defined]
 
-from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag
+from flowstone.broker.lag.group_status import CLASSIC, CONSUMER, GroupMember, GroupStatus, PartitionLag
 from flowstone.cli.common.clients import REQUEST_TIMEOUT_S, explain, result_of
 from flowstone.cli.common.errors import CommandError
 from flowstone.cli.group.pages import GroupPages
@@ -134,6 +140,7 @@ def _status(group: ConsumerGroupDescription, committed: dict[TopicPartition, int
         rebalance_count=0,
         rebalance_reason="",
         rebalance_timestamp_ms=-1,
+        type=CONSUMER if group.type is ConsumerGroupType.CONSUMER else CLASSIC,
     )
 
 

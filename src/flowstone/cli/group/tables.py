@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag, group_document
+from flowstone.broker.lag.group_status import CONSUMER, GroupMember, GroupStatus, PartitionLag, group_document
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.types import TopicPartition
 
@@ -15,6 +15,7 @@ NOTES_MAX = 10  # on transactions, below a table
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
 MEMBER_COLUMNS = ("member", "client", "host", "partitions")
+CONSUMER_COLUMNS = ("member", "client", "host", "epoch", "state", "partitions", "must give up", "will get")
 
 
 def partition_columns(with_times: bool) -> list[str]:
@@ -48,6 +49,17 @@ def member_rows(group: GroupStatus) -> list[list[str]]:
     return rows
 
 
+def member_table(group: GroupStatus) -> tuple[Sequence[str], list[list[str]]]:
+    """Return the columns and rows of a group's members; those of a consumer group have what they must give up."""
+    rows = member_rows(group)
+    if not any(member.state for member in group.members):
+        return MEMBER_COLUMNS, rows
+    for row, member in zip(rows, group.members, strict=True):
+        row[3:3] = [str(member.epoch), member.state if member.protocol == CONSUMER else f"{member.state}, classic"]
+        row += [partition_list(member.revoking) or NOTHING, partition_list(member.waiting) or NOTHING]
+    return CONSUMER_COLUMNS, rows
+
+
 def idle_reason(group: GroupStatus, member: GroupMember) -> str | None:
     """Return why the member has no partition, or None if it has one."""
     if member.partitions:
@@ -75,8 +87,11 @@ def description(group: GroupStatus, *, with_times: bool) -> str:
     rebalances = rebalance_line(group)
     if rebalances is not None:
         parts.append(rebalances)
+    if group.unsettled:
+        parts.append(f"not settled: {group.unsettled}")
     if group.members:
-        parts += ["", table(MEMBER_COLUMNS, member_rows(group), screen_width())]
+        columns, rows = member_table(group)
+        parts += ["", table(columns, rows, screen_width())]
     if group.partitions:
         rows = partition_rows(group, with_times)
         parts += ["", table(partition_columns(with_times), rows, screen_width())]
@@ -127,7 +142,11 @@ def missing_times(problem: str | None) -> str:
 
 def headline(group: GroupStatus) -> str:
     told = f"group {group.group_id}: {group.state}, {counted(len(group.members), 'member')}"
-    return f"{told}, {group.protocol}" if group.protocol else told
+    told = f"{told}, {group.protocol}" if group.protocol else told
+    if group.type != CONSUMER:
+        return told
+    epochs = f", epoch {group.generation} (assigned: {group.assignment_epoch})" if group.generation >= 0 else ""
+    return f"{told}, consumer protocol{epochs}"
 
 
 def rebalance_line(group: GroupStatus) -> str | None:

@@ -54,7 +54,7 @@ def run(
         output = _Output(json_output, stopping)
         reporter = Reporter(output.started, output.finished, output.failed)
         summary = run_pipeline(model, RunOptions(once, master, restarts), stopping, reporter)
-        output.ended(model.name, summary, was_stopped=stopping.is_set() and not once)
+        output.ended(model.name, summary)
 
 
 def _stop_on_signals(stopping: threading.Event) -> None:
@@ -97,10 +97,9 @@ class _Output:
         event: dict[str, object] = {"event": "failed", "query": query, "message": message, "restart_in_s": restart_in_s}
         self._say(event, f"query {query} failed, {then}: {message}")
 
-    def ended(self, name: str, summary: RunSummary, *, was_stopped: bool) -> None:
-        reason = "stopped" if was_stopped else "ended"
+    def ended(self, name: str, summary: RunSummary) -> None:
         event: dict[str, object] = {
-            "event": reason,
+            "event": summary.reason,
             "batches": summary.batches,
             "rows_in": summary.rows_in,
             "rows_out": summary.rows_out,
@@ -108,7 +107,7 @@ class _Output:
         }
         outputs = "".join(f", {counted(count, 'row')} to {sink}" for sink, count in summary.rows_out.items())
         rows = f"{counted(summary.rows_in, 'row')} read{outputs}, {counted(summary.letters, 'dead letter')}"
-        self._say(event, f"{name} {reason}: {rows}")
+        self._say(event, f"{name} {summary.reason}: {rows}")
 
     def _say(self, event: dict[str, object], text: str) -> None:
         if self._is_json:

@@ -59,7 +59,10 @@ def create(
     replication_factor: Annotated[
         int, typer.Option(help="Number of replicas; -1: the broker's default.")
     ] = BROKER_DEFAULT,
-    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic setting; repeatable.")] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A topic setting; repeatable. Without =: a client's properties file."),
+    ] = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

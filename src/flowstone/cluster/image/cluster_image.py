@@ -17,6 +17,7 @@ from flowstone.authentication.scram import ScramCredential, ScramMechanism
 from flowstone.cluster.image.acl import Acl
 from flowstone.cluster.image.features import FORMER_RELEASE, METADATA_LEVEL_MIN, METADATA_VERSION, OFF, FeatureRange
 from flowstone.cluster.image.layered_map import LayeredMap
+from flowstone.cluster.image.quota import QuotaEntity
 from flowstone.types import TopicPartition
 
 NO_LEADER = -1
@@ -98,6 +99,8 @@ class ClusterImage:
     scram_secret: bytes = field(default=b"", repr=False)
     # The access rules, in the order of their creation.
     acls: Mapping[Acl, None] = field(default_factory=_nothing)
+    # The quotas of clients: values by key.
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=_nothing)
     # The broker that decides elections, and how many controllers there were, this one included.
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = 0

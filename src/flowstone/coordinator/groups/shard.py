@@ -232,6 +232,14 @@ class GroupShard:
     def describe_consumer_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
         return self._run(consumer_administration.describe, now_ms, token, group_id)
 
+    def survey_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
+        """Reply with the description that the kind of the group has; DescribedGroup for one that does not exist."""
+        if isinstance(self._state.groups.get(group_id), ConsumerGroup):
+            return self._run(consumer_administration.describe, now_ms, token, group_id)
+        if self.is_share_group(group_id):
+            return self.describe_share_group(now_ms, token, group_id)
+        return self._run(administration.describe, now_ms, token, group_id)
+
     def regexes_resolved(self, now_ms: int, group_id: str, found: dict[str, tuple[str, ...]] | None) -> GroupEffects:
         """Store the topics that match the regular expressions of a group; None: they could not be determined."""
         turn = Turn(self._state, now_ms)

@@ -6,6 +6,7 @@ if a failure between two outputs makes Spark run the micro-batch again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -40,6 +41,9 @@ def records(sink: Sink, rows: DataFrame) -> DataFrame:
     target = sink.target
     assert isinstance(target, TopicSink)
     written = [each for each in rows.columns if each != RECORD]
+    twice = sorted(name for name, count in Counter(map(str.lower, written)).items() if count > 1)
+    if twice:
+        raise PipelineError(f"sink {sink.name}: {sink.input} has more than one column {twice[0]}", sink.declared_at)
     if target.key and target.key not in written:
         raise PipelineError(
             f"sink {sink.name}: key is {target.key}, and the columns of {sink.input} are {', '.join(written)}",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flowstone.pipeline.engine.sources import Range, is_stream, read_batch, read_stream, split_errors, stand_in
-from flowstone.pipeline.engine.steps import apply_step, enforce
+from flowstone.pipeline.engine.steps import apply_step, check_rows, enforce
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import FormatKind, PipelineModel, Sink, Source, Step, TopicSource
 
@@ -130,6 +130,7 @@ def _add_step(spark: SparkSession, step: Step, streams: _Streams) -> None:
         streams.roots[step.name] = step.name
     elif roots:
         (streams.roots[step.name],) = roots
+    check_rows(step, rows)  # has Spark analyse all conditions
     streams.frames[step.name] = enforce(step, rows)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flowstone.pipeline.errors import PipelineError
+from flowstone.pipeline.errors import PipelineError, Place
 from flowstone.pipeline.model import Action, Expectation, Step
 
 if TYPE_CHECKING:
@@ -39,11 +40,24 @@ def apply_step(spark: SparkSession, step: Step, frames: Mapping[str, DataFrame])
             result = step.function(*inputs.values())
     except (AnalysisException, ParseException) as error:
         raise PipelineError(f"step {step.name}: {_first_lines(error)}", step.declared_at) from error
+    except Exception as error:
+        if step.function is None:
+            raise
+        place = _place_in(step, error)
+        raise PipelineError(f"step {step.name}: {type(error).__name__}: {_first_lines(error)}", place) from error
     if not isinstance(result, DataFrame):
         raise PipelineError(
             f"step {step.name}: the function returned {type(result).__name__} instead of a DataFrame", step.declared_at
         )
     return result
+
+
+def _place_in(step: Step, error: Exception) -> Place | None:
+    """Return the line of the step's file in which its function failed."""
+    place = step.declared_at
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [each.lineno for each in frames if place is not None and each.filename == place.file]
+    return Place(place.file, lines[-1] or place.line) if place is not None and lines else place
 
 
 def _sql(spark: SparkSession, text: str, inputs: Mapping[str, DataFrame]) -> DataFrame:

@@ -57,10 +57,11 @@ class Supervisor:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
+        self._is_ending = False
         self._errors: dict[str, Exception] = {}  # what failed in micro-batches, by query
 
     def is_stopping(self) -> bool:
-        return self.stopping.is_set()
+        return self._is_ending or self.stopping.is_set()
 
     def failed(self, query: str, error: Exception) -> None:
         self._errors[query] = error
@@ -114,7 +115,7 @@ class Supervisor:
 
     def _stop_all(self, running: list[_Running]) -> None:
         """Stop the queries: each between two micro-batches if it gets there in time."""
-        self.stopping.set()
+        self._is_ending = True
         deadline = self.clock() + STOP_TIMEOUT_S
         for each in running:
             handle = each.handle

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flowstone.pipeline.engine import checkpoints
+from flowstone.pipeline.engine.declaring import declaration, spec_hash
 from flowstone.pipeline.engine.queries import Query, plan_queries
 from flowstone.pipeline.engine.running import BatchReport, Start
 from flowstone.pipeline.engine.session import DEFAULT_MASTER, open_session, ship
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ENDED, STOPPED = "ended", "stopped"
+CONNECT_DEADLINE_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class RunOptions:
     once: bool = False
     master: str = ""
     restarts: int = RESTARTS_DEFAULT
+    connect_deadline_s: float = CONNECT_DEADLINE_S  # for how long the broker is tried at the start
     takes_lock: bool = True  # the file in the pipeline's directory, besides the lease on the broker
 
 
@@ -75,8 +78,9 @@ def run(
     Raises TryLater if it may work later as it is, and PipelineError if it cannot run as it is declared.
     """
     master = options.master or model.master or DEFAULT_MASTER
-    with StateStore(model.bootstrap, model.name) as store:
-        state_run = store.begin_run(model.directory if options.takes_lock else None, master=master)
+    with StateStore(model.bootstrap, model.name, deadline_s=options.connect_deadline_s) as store:
+        directory = model.directory if options.takes_lock else None
+        state_run = store.begin_run(directory, spec_hash=spec_hash(model), master=master)
         reason = "failed"
         try:
             summary = _Session(model, options, stopping, reporter, store, state_run).run(open_spark)
@@ -110,6 +114,9 @@ class _Session:
         spark = open_spark(self._model, self._options.master)
         ship(self._model)
         queries = plan_queries(spark, self._model)
+        self._store.store_declaration(
+            declaration(self._model, queries, [each.root for each in queries if self._model.step(each.root)])
+        )
         starts = prepare(spark, self._model, queries, self._store)
         self._run.check()
         trigger = Trigger(TriggerKind.ONCE) if self._options.once else self._model.trigger
@@ -127,6 +134,8 @@ class _Session:
         ).run()
         if self._lost is not None:
             raise self._lost
+        if self._stopping.is_set():
+            self._summary.reason = STOPPED
         return self._summary
 
     def _lose(self, error: PipelineError) -> None:

@@ -52,15 +52,19 @@ class Model:
         for index, item in enumerate(self.items):
             if item.state == AVAILABLE and item.not_before <= now:
                 return self.start + index
-        return self.end if len(self.items) < self.config.window_max else None
+        return self.end if len(self.items) < self.window_max(now) else None
+
+    def window_max(self, now: int) -> int:
+        waiting = sum(item.state == AVAILABLE and item.not_before > now for item in self.items)
+        return min(self.config.window_max + waiting, 10 * self.config.window_max)
 
     def acquire(
         self, member: str, offset: int, batches: Sequence[LogBatch], now: int, limit: int, strict: bool
     ) -> list[Acquired]:
         taken: list[tuple[int, int]] = []
         fresh: list[int] = []
-        over = False
-        for first, last, is_delivered in batches:
+        window_max = self.window_max(now)
+        for first, last, is_delivered, delays in batches:
             for hole in range(offset, first):
                 self._archive_missing(hole)
             offset = max(offset, last + 1)
@@ -69,7 +73,8 @@ class Model:
                     self._archive_missing(each)
                 continue
             before = len(taken)
-            over = self._acquire_batch(first, last, taken, fresh, now, limit, strict)
+            self._wait(last, delays, {each for each, _ in taken}, now)
+            over = self._acquire_batch(first, last, taken, fresh, window_max, now, limit, strict)
             if over or (before and len(taken) == before) or len(taken) >= limit:
                 break
         for run in _runs(fresh):
@@ -83,8 +88,26 @@ class Model:
         self._advance()
         return result
 
+    def _wait(self, last: int, delays: Sequence[Delay], taken: set[int], now: int) -> None:
+        if delays and last >= self.end and len(self.items) < 10 * self.config.window_max:
+            size = last + 1 - self.end
+            self.items += [Item(batch_size=size) for _ in range(size)]
+        for each, until in delays:
+            if until > now and self.start <= each < self.end:
+                item = self.at(each)
+                if item.state == AVAILABLE and each not in taken:
+                    item.not_before = max(item.not_before, until)
+
     def _acquire_batch(
-        self, first: int, last: int, taken: list[tuple[int, int]], fresh: list[int], now: int, limit: int, strict: bool
+        self,
+        first: int,
+        last: int,
+        taken: list[tuple[int, int]],
+        fresh: list[int],
+        window_max: int,
+        now: int,
+        limit: int,
+        strict: bool,
     ) -> bool:
         chosen = {each for each, _ in taken}
         each = max(first, self.start)
@@ -110,7 +133,7 @@ class Model:
             each += 1
         if strict and len(taken) >= limit:
             return True
-        space = self.config.window_max - len(self.items)
+        space = window_max - len(self.items)
         if space <= 0 or max(first, self.end) > self.end:
             return False
         count = 0
@@ -200,6 +223,10 @@ class Model:
     def take_write(self) -> None:
         for item in self.items:
             item.is_writing = item.target is not None
+
+    def start_after_write(self) -> int:
+        done = [item.state in DONE or item.target in DONE for item in self.items]
+        return self.start + (done.index(False) if False in done else len(done))
 
     def written(self, ok: bool, now: int) -> None:
         for item in self.items:
@@ -300,7 +327,11 @@ class History:
     def extend(self) -> None:
         self.log_end += self.random.choice((0, 0, 0, 2))  # a hole
         size = self.random.choice((1, 1, 3, 8))
-        self.log.append(LogBatch(self.log_end, self.log_end + size - 1, self.random.random() < 0.9))
+        offsets = range(self.log_end, self.log_end + size)
+        delays = tuple(Delay(each, self.now + 9) for each in offsets if self.random.random() < 0.3)
+        if self.random.random() < 0.8:
+            delays = ()
+        self.log.append(LogBatch(self.log_end, self.log_end + size - 1, self.random.random() < 0.9, delays))
         self.log_end += size
 
     def acquire(self) -> None:
@@ -341,6 +372,7 @@ class History:
             self.change = self.real.take_write()
             if self.change is not None:
                 self.model.take_write()
+                assert self.change.start_offset == self.model.start_after_write()
 
     def end_write(self) -> None:
         if self.change is None:

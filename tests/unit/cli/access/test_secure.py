@@ -42,7 +42,11 @@ def secrets_in(directory: Path) -> list[str]:
 
 def test_a_broker_is_secured_in_one_step(secured, run, tmp_path):
     client, broker = secured
-    assert run("topic", "create", "t", "--command-config", client).returncode == 0
+    assert run("topic", "create", "t", "--config", client, "--config", "retention.ms=5000").returncode == 0
+    assert "retention.ms" in run("topic", "describe", "t", "--config", client).stdout
+    two = run("topic", "create", "u", "--config", client, "--config", "retention.ms")
+    assert "only one can be a properties file" in two.stderr
+    assert run("topic", "create", "u", "--command-config", client).returncode == 0
     assert run("produce", "t", "--config", client, input="hello\n").stdout == "stored 1 record\n"
     consumed = run("consume", "t", "--config", client)
     assert "hello" in consumed.stdout

@@ -93,9 +93,9 @@ def documents(printed: str) -> list[dict[str, Any]]:
 def test_groups_are_listed_with_what_they_are_behind(call: Call, topic: str, commit: Callable[..., None]) -> None:
     commit("listed", topic, 2, 0)
     lines = call("group", "list").splitlines()
-    assert lines[0].split() == ["group", "state", "members", "lag", "behind", "headroom"]
+    assert lines[0].split() == ["group", "type", "state", "members", "lag", "behind", "headroom"]
     (row,) = [line.split() for line in lines if line.startswith("listed ")]
-    assert row[:4] == ["listed", "Empty", "0", "3"]
+    assert row[:5] == ["listed", "classic", "Empty", "0", "3"]
     (document,) = [each for each in documents(call("group", "list", "--json")) if each["group"] == "listed"]
     assert (document["members"], document["lag"], document["headroom_seconds"]) == (0, 3, None)
     assert document["lag_seconds"] > 0

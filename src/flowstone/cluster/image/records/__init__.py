@@ -12,6 +12,7 @@ from flowstone.cluster.image.records.configs import BrokerConfigChanged, GroupCo
 from flowstone.cluster.image.records.declaration import MetadataRecord, UnknownRecord, decode, encode
 from flowstone.cluster.image.records.features import FeatureLevelChanged
 from flowstone.cluster.image.records.producers import ProducerIdsReserved
+from flowstone.cluster.image.records.quotas import ClientQuotaChanged
 from flowstone.cluster.image.records.scram import ScramCredentialChanged, ScramCredentialRemoved, ScramSecretChosen
 from flowstone.cluster.image.records.topics import (
     PartitionChanged,
@@ -29,6 +30,7 @@ __all__ = [
     "BrokerFenced",
     "BrokerRegistered",
     "BrokerUnregistered",
+    "ClientQuotaChanged",
     "ClusterCreated",
     "ControllerElected",
     "FeatureLevelChanged",

@@ -40,6 +40,10 @@ def describe(turn: Turn, token: Any, group_id: str) -> None:
             members=members,
             names={topic_id: name for topic_id, name in names.items() if name is not None},
             unsettled=unsettled(turn, group),
+            topics=tuple(sorted(group.subscribed_topics())),
+            rebalance_count=group.rebalance_count,
+            rebalance_reason=group.rebalance_reason,
+            rebalance_timestamp_ms=group.rebalance_timestamp_ms,
         ),
     )
 

@@ -83,7 +83,7 @@ def _join(turn: Turn, token: Any, group: ConsumerGroup, request: JoinRequest) ->
         bump(turn, group, reason, topics_hash(turn, group))
     else:
         follow_metadata(turn, group)
-    assign_if_due(turn, group)
+    assign_if_due(turn, group, member)
     turn.cancel(TimerKind.JOIN, group, member_id)
     move(turn, group, member, _owned(turn, request))
     keep_session(turn, group, member)

@@ -114,7 +114,7 @@ def _changed(turn: Turn, group: ConsumerGroup, request: ConsumerHeartbeatRequest
     else:
         follow_metadata(turn, group)
     resolve_if_due(turn, group, request.may_see)
-    assign_if_due(turn, group)
+    assign_if_due(turn, group, member)
     before = frozenset(member.assigned)
     move(turn, group, member, request.owned)
     keep_session(turn, group, member)

@@ -71,3 +71,7 @@ class ConsumerGroupDescribed(NamedTuple):
     members: tuple[ConsumerMemberDescribed, ...] = ()
     names: Mapping[bytes, str] = {}
     unsettled: str = ""  # one sentence that says why the group has not settled; empty if it has
+    topics: tuple[str, ...] = ()  # that members subscribe to, by name or by regular expression
+    rebalance_count: int = 0  # since this coordinator loaded the group
+    rebalance_reason: str = ""  # of the last one
+    rebalance_timestamp_ms: int = -1

@@ -44,10 +44,21 @@ def topics_hash(turn: Turn, group: ConsumerGroup) -> int:
     return 0 if is_empty else int.from_bytes(digest.digest(), "big", signed=True)
 
 
-def assign_if_due(turn: Turn, group: ConsumerGroup) -> None:
-    """Compute and store the targets of the group's epoch, if they are missing and the last ones are old enough."""
-    if group.epoch <= group.assignment_epoch or wait_ms(turn, group) > 0:
+def assign_if_due(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> None:
+    """Compute and store the targets of the group's epoch, if they are missing and the last ones are old enough.
+
+    They are computed at once if the member, which sends a heartbeat, has partitions of topics that it does not
+    subscribe to any more. It must leave its epoch when it gives them up: others may get them, and a late commit of its
+    own must be known as such.
+    """
+    if group.epoch <= group.assignment_epoch:
         return
+    assigned = frozenset(member.assigned)
+    if wait_ms(turn, group) <= 0 or TopicIds(turn, group).subscribed(member, assigned) != assigned:
+        _assign(turn, group)
+
+
+def _assign(turn: Turn, group: ConsumerGroup) -> None:
     topic_ids_of = TopicIds(turn, group)
     members = group.members_by_id
     subscribers = [

@@ -15,6 +15,7 @@ from flowstone.cluster.image.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterCreated,
     ControllerElected,
     FeatureLevelChanged,
@@ -45,6 +46,11 @@ STORED: list[tuple[MetadataRecord, str]] = [
     (
         AclsCreated((RULE,)),
         '{"type":"AclsCreated","version":1,"rules":[[2,"t\u00f6.pic",3,"User:bob","*",4,3]]}',
+    ),
+    (
+        ClientQuotaChanged((("client-id", None), ("user", "b\u00fc")), {"request_percentage": 12.5, "x": None}),
+        '{"type":"ClientQuotaChanged","version":1,"entity":[["client-id",null],["user","b\u00fc"]],'
+        '"changes":{"request_percentage":12.5,"x":null}}',
     ),
     (
         AclsDeleted((RULE, RULE._replace(host="10.0.0.1"))),

@@ -1,0 +1,1 @@
+"""`flowstone queue`: work on the records of a topic one by one."""

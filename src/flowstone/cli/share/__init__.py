@@ -1,0 +1,1 @@
+"""`flowstone share`: see and change share groups."""

@@ -1,0 +1,99 @@
+"""Fingerprints of a pipeline: what a run stores of its declaration, so that `plan` can say later what has changed.
+
+A step's code counts without its comments, layout and decorators. Functions that it calls are not followed. Tests and
+places of declarations do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from textwrap import dedent
+from typing import Any
+
+from flowstone import __version__
+from flowstone.pipeline.engine.queries import Query
+from flowstone.pipeline.model import PipelineModel, Sink, Source, Step
+from flowstone.pipeline.state import Declaration, DeclaredNode, DeclaredQuery
+
+# Settings of Spark that a checkpoint keeps from its first run.
+CHECKPOINT_SETTINGS = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
+HASH_CHARACTERS = 16
+
+
+def declared_nodes(model: PipelineModel) -> Mapping[str, DeclaredNode]:
+    """Return what is declared about each source, step and sink, by name."""
+    nodes = {each.name: _source(each) for each in model.sources}
+    nodes |= {each.name: _step(each) for each in model.steps}
+    return nodes | {each.name: _sink(each) for each in model.sinks}
+
+
+def spec_hash(model: PipelineModel) -> str:
+    """Return a hash of everything that can change what the pipeline writes."""
+    nodes = {name: asdict(node) for name, node in declared_nodes(model).items()}
+    settings = [model.letters_topic, str(model.delivery), dict(model.spark)]
+    return fingerprint([nodes, settings])
+
+
+def declaration(model: PipelineModel, queries: Sequence[Query], stateful: Sequence[str]) -> Declaration:
+    """Return what is stored of a run's declaration; `stateful` are the names of the steps that keep state."""
+    import pyspark
+
+    return Declaration(
+        spec_hash=spec_hash(model),
+        nodes=declared_nodes(model),
+        queries={
+            each.name: DeclaredQuery(
+                tuple(source.name for source in each.sources), (each.root,) if each.root in stateful else ()
+            )
+            for each in queries
+        },
+        settings={name: model.spark[name] for name in CHECKPOINT_SETTINGS if name in model.spark},
+        flowstone=__version__,
+        spark=pyspark.__version__,
+    )
+
+
+def fingerprint(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_CHARACTERS]
+
+
+def _source(source: Source) -> DeclaredNode:
+    values = asdict(source.origin)
+    parts = {name: fingerprint(value) for name, value in values.items()}
+    return DeclaredNode("source", (), {"class": type(source.origin).__name__, **parts})
+
+
+def _step(step: Step) -> DeclaredNode:
+    expectations = [[each.name, each.condition, each.action] for each in step.expectations]
+    code = _sql(step.text) if step.function is None else _function(step.text)
+    return DeclaredNode("step", step.inputs, {"code": fingerprint(code), "expectations": fingerprint(expectations)})
+
+
+def _sink(sink: Sink) -> DeclaredNode:
+    values = asdict(sink.target)
+    parts = {name: fingerprint(value) for name, value in values.items()}
+    return DeclaredNode("sink", (sink.input,), {"class": type(sink.target).__name__, **parts})
+
+
+def _function(text: str) -> str:
+    """Return the code of a function without what does not change its results."""
+    try:
+        tree = ast.parse(dedent(text))
+    except SyntaxError:  # a lambda in the middle of a line
+        return text
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list = []
+            if ast.get_docstring(node) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+    return ast.dump(tree)
+
+
+def _sql(text: str) -> str:
+    lines = (line.partition("--")[0] if "'" not in line else line for line in text.splitlines())
+    return " ".join(" ".join(lines).split())
