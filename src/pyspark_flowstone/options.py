@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from flowstone.types import TopicPartition
 from pyspark_flowstone import kafka_options
+from pyspark_flowstone.kafka_options import is_security_option, secured
 from pyspark_flowstone.offsets import EARLIEST, LATEST, Offsets, from_json
-from pyspark_flowstone.security_options import is_security_option, secured
 from pyspark_flowstone.values import GivenOptions, OptionError
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

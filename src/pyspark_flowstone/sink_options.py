@@ -23,8 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_flowstone.kafka_options import KAFKA_PREFIX
-from pyspark_flowstone.security_options import is_security_option, secured
+from pyspark_flowstone.kafka_options import KAFKA_PREFIX, is_security_option, secured
 from pyspark_flowstone.values import GivenOptions, OptionError
 
 BOOTSTRAP = "kafka.bootstrap.servers"
