@@ -114,10 +114,8 @@ class _Session:
         spark = open_spark(self._model, self._options.master)
         ship(self._model)
         queries = plan_queries(spark, self._model)
-        self._store.store_declaration(
-            declaration(self._model, queries, [each.root for each in queries if self._model.step(each.root)])
-        )
         starts = prepare(spark, self._model, queries, self._store)
+        self._store.store_declaration(declaration(self._model, queries))
         self._run.check()
         trigger = Trigger(TriggerKind.ONCE) if self._options.once else self._model.trigger
         self._reporter.on_start(queries)
