@@ -43,8 +43,20 @@ from flowstone.broker.sharing.window import (
 from flowstone.coordinator.share.records import Delay, DeliveryState, StateBatch
 from flowstone.errors import ApiError, ErrorCode
 
+REJECTED = "The record was rejected."
+DELIVERED_TOO_OFTEN = "The record was delivered too often without being accepted."
+
 # The queue of locks is rebuilt from the window when it has so many entries more than the window has ranges.
 LOCKS_OBSOLETE_MAX = 1024
+
+
+class DeadLetters(NamedTuple):
+    """Records that are copied to a dead letter queue, and why."""
+
+    first: int
+    last: int
+    delivery_count: int
+    reason: str
 
 
 class Change(NamedTuple):
@@ -75,6 +87,7 @@ class SharePartition:
         self._locks: deque[tuple[int, int, int]] = deque()  # (deadline, first, last), by deadline
         self._delayed_until: list[int] = []  # a heap
         self._staged: list[tuple[int, int]] = []
+        self._to_copy: list[DeadLetters] = []
         self._writing: list[tuple[int, int]] | None = None
         self._ticket = 1
         self._load(start_offset, batches, delays)
@@ -114,7 +127,7 @@ class SharePartition:
 
     @property
     def has_unwritten(self) -> bool:
-        return bool(self._staged) or self._writing is not None
+        return bool(self._staged) or bool(self._to_copy) or self._writing is not None
 
     # Delivery
 
@@ -189,8 +202,11 @@ class SharePartition:
                 each.target, each.ticket = self._target(each, kind), self._ticket
                 if each.target is AVAILABLE:
                     each.not_before_ms = now_ms + self.config.backoff(each.count)
-            self._staged.append((first, last))
-            ticket = self._ticket
+                elif each.target is ARCHIVED and kind is not Type.GAP and self.config.has_dead_letters:
+                    self._copy(each, REJECTED if kind is Type.REJECT else DELIVERED_TOO_OFTEN)
+                    continue
+                self._staged.append((each.first, each.last))
+                ticket = self._ticket
         return ticket
 
     def _check(self, member: str, first: int, last: int, kind: Type) -> None:
@@ -259,13 +275,34 @@ class SharePartition:
         """Make acquired records available again, or archive them at the delivery count limit."""
         self._leave(each)
         each.owner = None
-        self._staged.append((each.first, each.last))
         if each.count >= self.config.delivery_count_limit:
             each.target, each.ticket = ARCHIVED, self._ticket
+            if self.config.has_dead_letters:
+                self._copy(each, DELIVERED_TOO_OFTEN)
+            else:
+                self._staged.append((each.first, each.last))
             return
+        self._staged.append((each.first, each.last))
         each.state = AVAILABLE
         each.not_before_ms = now_ms + self.config.backoff(each.count)
         self._became_available(each, now_ms)
+
+    def _copy(self, each: Range, reason: str) -> None:
+        """Have the owner copy records to the dead letter queue before they are archived."""
+        each.is_copying, each.ticket = True, 0
+        self._to_copy.append(DeadLetters(each.first, each.last, each.count, reason))
+
+    def take_copies(self) -> list[DeadLetters]:
+        """Return the records to copy to the dead letter queue since the last call."""
+        copies, self._to_copy = self._to_copy, []
+        return copies
+
+    def copied(self, first: int, last: int) -> None:
+        """Archive records whose copies are durable."""
+        for each in self.window.overlapping(max(first, self.window.start), last):
+            if each.is_copying:
+                each.is_copying, each.is_copied, each.ticket = False, True, self._ticket
+                self._staged.append((each.first, each.last))
 
     def _leave(self, each: Range) -> None:
         """Count records as no longer in flight for their owner."""
@@ -312,8 +349,9 @@ class SharePartition:
                 continue
             for each in self.window.overlapping(max(first, self.window.start), last):
                 begin, end = max(each.first, first), min(each.last, last)
-                state, count = each.state if each.target is None else each.target, each.count
-                if each.target in TERMINAL:
+                target = None if each.is_copying else each.target
+                state, count = each.state if target is None else target, each.count
+                if target in TERMINAL:
                     completed += end - begin + 1
                 if state is ACQUIRED:
                     state, count = AVAILABLE, count - 1
@@ -347,12 +385,16 @@ class SharePartition:
     def _apply(self, each: Range, now_ms: int) -> None:
         assert each.target is not None
         each.state, each.target, each.owner = each.target, None, None
+        each.is_copied = False
         if each.state is AVAILABLE:
             self._became_available(each, now_ms)
         else:
             self._completed += len(each)
 
     def _roll_back(self, each: Range, now_ms: int) -> None:
+        if each.is_copied:  # its copy cannot be taken back: it will be archived
+            each.ticket = self._ticket
+            return
         each.target, each.not_before_ms = None, 0
         if each.owner is not None:
             self.in_flight[each.owner] = self.in_flight.get(each.owner, 0) + len(each)
@@ -362,7 +404,7 @@ class SharePartition:
     def _start_after_write(self) -> int:
         start_offset = self.window.start
         for each in self.window:
-            if each.state not in TERMINAL and each.target not in TERMINAL:
+            if each.state not in TERMINAL and (each.target not in TERMINAL or each.is_copying):
                 break
             start_offset = each.last + 1
         return start_offset
