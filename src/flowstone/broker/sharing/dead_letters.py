@@ -20,7 +20,7 @@ from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.keyed_reads import read_offsets
-from flowstone.broker.sharing.share_partition import DeadLetters
+from flowstone.broker.sharing.share_changes import DeadLetters
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import TopicImage
 from flowstone.cluster.metadata import Metadata

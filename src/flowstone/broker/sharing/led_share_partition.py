@@ -24,8 +24,9 @@ from flowstone.broker.sharing.fair_shares import FairShares
 from flowstone.broker.sharing.keyed_reads import index_more, read_offsets
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.log_reads import read_log
+from flowstone.broker.sharing.share_changes import DeadLetters
 from flowstone.broker.sharing.share_config import share_config
-from flowstone.broker.sharing.share_partition import DeadLetters, SharePartition
+from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.start_offsets import chosen_start
 from flowstone.coordinator.share.messages import StateResult, StateWrite
 from flowstone.coordinator.share.records import NO_START_OFFSET, ShareKey

@@ -22,13 +22,13 @@ records are added; one stuck record therefore stops the partition once the windo
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
 from flowstone.broker.sharing.acquisition import Acquired, Acquisition, LogBatch
+from flowstone.broker.sharing.lock_queue import LockQueue, has_expired
+from flowstone.broker.sharing.share_changes import DELIVERED_TOO_OFTEN, REJECTED, Change, DeadLetters
 from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.spans import joined_batches, joined_spans
 from flowstone.broker.sharing.window import (
@@ -42,30 +42,6 @@ from flowstone.broker.sharing.window import (
 )
 from flowstone.coordinator.share.records import Delay, DeliveryState, StateBatch
 from flowstone.errors import ApiError, ErrorCode
-
-REJECTED = "The record was rejected."
-DELIVERED_TOO_OFTEN = "The record was delivered too often without being accepted."
-
-# The queue of locks is rebuilt from the window when it has so many entries more than the window has ranges.
-LOCKS_OBSOLETE_MAX = 1024
-
-
-class DeadLetters(NamedTuple):
-    """Records that are copied to a dead letter queue, and why."""
-
-    first: int
-    last: int
-    delivery_count: int
-    reason: str
-
-
-class Change(NamedTuple):
-    """What is to be made durable: the start offset, and states by range."""
-
-    start_offset: int
-    batches: tuple[StateBatch, ...]
-    delivery_complete_count: int
-    delays: tuple[Delay, ...] = ()
 
 
 class SharePartition:
@@ -84,7 +60,7 @@ class SharePartition:
         self.has_news = False
         self._completed = 0  # records in the window that are acknowledged or archived
         self._available_from = start_offset  # no record before it is available
-        self._locks: deque[tuple[int, int, int]] = deque()  # (deadline, first, last), by deadline
+        self._locks = LockQueue(self.window)
         self._delayed_until: list[int] = []  # a heap
         self._staged: list[tuple[int, int]] = []
         self._to_copy: list[DeadLetters] = []
@@ -176,7 +152,7 @@ class SharePartition:
         acquired = acquisition.acquired
         if acquired:
             self.in_flight[member] = self.in_flight.get(member, 0) + acquisition.count
-            self._lock(acquisition.deadline_ms, acquired[0].first, acquired[-1].last)
+            self._locks.add(acquisition.deadline_ms, acquired[0].first, acquired[-1].last)
         self._advance()
         return acquisition.joined()
 
@@ -234,7 +210,7 @@ class SharePartition:
         for each in self.window.exactly(first, last):
             each.deadline_ms = deadline_ms
         self.window.join(first, last)
-        self._lock(deadline_ms, first, last)
+        self._locks.add(deadline_ms, first, last)
 
     # Release
 
@@ -251,25 +227,19 @@ class SharePartition:
 
     def tick(self, now_ms: int) -> None:
         """Release records whose lock has expired, and note those whose delay is over."""
-        while self._locks and self._locks[0][0] <= now_ms:
-            _, first, last = self._locks.popleft()
-            if last < self.window.start:
-                continue
-            for each in self.window.overlapping(max(first, self.window.start), last):
-                if each.state is ACQUIRED and each.target is None and each.deadline_ms <= now_ms:
+        for first, last in self._locks.take_due(now_ms):
+            for each in self.window.overlapping(first, last):
+                if has_expired(each, now_ms):
                     self._release(each, now_ms)
-            self.window.join(max(first, self.window.start), last)
+            self.window.join(first, last)
         while self._delayed_until and self._delayed_until[0] <= now_ms:
             heappop(self._delayed_until)
             self.has_news = True
 
     def next_deadline(self) -> int | None:
         """Return when `tick` must be called next, in milliseconds; it may be sooner than necessary."""
-        while self._locks and self._locks[0][2] < self.window.start:
-            self._locks.popleft()
-        deadlines = [self._locks[0][0]] if self._locks else []
-        deadlines += self._delayed_until[:1]
-        return min(deadlines, default=None)
+        deadlines = [self._locks.next_deadline(), *self._delayed_until[:1]]
+        return min((each for each in deadlines if each is not None), default=None)
 
     def _release(self, each: Range, now_ms: int) -> None:
         """Make acquired records available again, or archive them at the delivery count limit."""
@@ -325,14 +295,6 @@ class SharePartition:
     def _delay(self, until_ms: int) -> None:
         if not self._delayed_until or self._delayed_until[0] != until_ms:
             heappush(self._delayed_until, until_ms)
-
-    def _lock(self, deadline_ms: int, first: int, last: int) -> None:
-        locks = self._locks
-        is_out_of_order = bool(locks) and locks[-1][0] > deadline_ms
-        locks.append((deadline_ms, first, last))
-        if is_out_of_order or len(locks) > self.window.range_count + LOCKS_OBSOLETE_MAX:
-            held = [(each.deadline_ms, each.first, each.last) for each in self.window if each.state is ACQUIRED]
-            self._locks = deque(sorted(held))
 
     # Durability
 
