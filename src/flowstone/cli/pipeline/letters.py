@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flowstone.pipeline.model import PipelineModel
-    from flowstone.pipeline.operations.letters import Letter
+    from flowstone.pipeline.operations.letters.reading import Letter
 
 LIMIT_DEFAULT, LIMIT_MAX = 50, 1_000_000
 VALUE_SHOWN = 60
@@ -105,8 +105,8 @@ def retry(
     """
     from flowstone.pipeline.engine.session import open_session, ship
     from flowstone.pipeline.operations.claims import beside_run
-    from flowstone.pipeline.operations.letter_retry import retry as retry_letters
-    from flowstone.pipeline.operations.letters import chosen, record_of
+    from flowstone.pipeline.operations.letters.reading import chosen, record_of
+    from flowstone.pipeline.operations.letters.retrying import retry as retry_letters
 
     wanted = _wanted(letters, all_letters, cause)
     with exit_statuses():
@@ -143,8 +143,8 @@ def drop(
 ) -> None:
     """Mark dead letters as settled, so that they are not listed or retried. Their records stay in the topic."""
     from flowstone.pipeline.operations.claims import beside_run
-    from flowstone.pipeline.operations.letters import chosen, record_of
-    from flowstone.pipeline.operations.letters import drop as drop_letters
+    from flowstone.pipeline.operations.letters.reading import chosen, record_of
+    from flowstone.pipeline.operations.letters.reading import drop as drop_letters
 
     wanted = _wanted(letters, all_letters, cause)
     with exit_statuses():
@@ -171,7 +171,7 @@ def _has_cause(letter: Letter, cause: str) -> bool:
 
 
 def _all(model: PipelineModel) -> Any:
-    from flowstone.pipeline.operations.letters import read_letters, record_of
+    from flowstone.pipeline.operations.letters.reading import read_letters, record_of
     from flowstone.pipeline.state import StateStore
 
     with StateStore(model.bootstrap, model.name) as store:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from flowstone.pipeline.engine import letters as headers_of
 from flowstone.pipeline.errors import PipelineError, TryLater
 from flowstone.pipeline.model import PipelineModel
-from flowstone.pipeline.operations import offset_sets
+from flowstone.pipeline.operations.letters import offset_sets
 from flowstone.pipeline.state import Kind, LettersRecord, StateStore
 
 READ_TIMEOUT_S = 60.0
