@@ -94,6 +94,20 @@ class ConnectionSecurityConfig:
         "A file with SCRAM credentials, which only its owner may read. Those of users whom the cluster has no "
         "credentials of are stored at the start. `flowstone secure init` writes one for its admin user.",
     )
+    http_tokens_file: str = broker_setting(
+        "http.tokens.file",
+        Kind.STRING,
+        "",
+        "A file with a line user=token for each program that may read the HTTP pages; only its owner may read it. "
+        "With it, every page but /health and /ready needs a token (Authorization: Bearer TOKEN), and the user's access "
+        "rules apply.",
+    )
+    http_ssl_enable: bool = broker_setting(
+        "http.ssl.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether the HTTP port speaks TLS, with the key of ssl.keystore.location.",
+    )
     ssl_keystore_type: str = broker_setting(
         "ssl.keystore.type", Kind.STRING, "PEM", "The form of the key and its certificates.", choices=("PEM",)
     )

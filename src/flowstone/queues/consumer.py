@@ -16,7 +16,6 @@ from typing import Any
 
 from flowstone.client.connection import Address
 from flowstone.client.errors import ClientError, Retriable, UnknownTopic
-from flowstone.client.security import default_security
 from flowstone.ports.clock import SystemClock
 from flowstone.queues import group_settings
 from flowstone.queues.connections import Connections, TopicLeaders
@@ -50,7 +49,7 @@ class Consumer:
         self.lost_count = 0
         self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._run, name=f"queue-{options.topic}", daemon=True)
-        self._connections = Connections(options.bootstrap, options.client_id, options.security or default_security())
+        self._connections = Connections(options.bootstrap, options.client_id, options.security)
         self._membership = Membership(self._connections, options.group, options.topic, self._assign)
         self._sessions: dict[Address, LeaderSession] = {}
         self._running: set[asyncio.Task[None]] = set()

@@ -17,8 +17,9 @@ from flowstone.authentication.distinguished_names import subject_of
 from flowstone.authentication.errors import LoginRefused
 from flowstone.broker.authentication.listener_security import ListenerSecurity
 from flowstone.broker.authentication.mechanisms import Credentials
-from flowstone.broker.authentication.sasl_login import USER_TYPE, SaslLogin
+from flowstone.broker.authentication.sasl_login import LOGIN, USER_TYPE, SaslLogin
 from flowstone.broker.network.login_gate import LOGIN_FRAME_BYTES_MAX, LoginGate
+from flowstone.broker.requests.audit import LOGIN_FAILED, client_fields
 from flowstone.broker.requests.context import Services
 from flowstone.broker.requests.session import Principal
 from flowstone.ports.network import Channel
@@ -44,6 +45,7 @@ class Admission:
     def __init__(self, security: ListenerSecurity, services: Services, door: Door) -> None:
         """Create the admission of one listener. Raises ConfigError if its key or certificates are unusable."""
         self._security, self._clock, self._door = security, services.clock, door
+        self._audit = services.audit
         self._request_bytes_max = services.config.socket_request_max_bytes
         self._timeout_s = services.config.connection_login_timeout_ms / 1000
         self._context = security.server_context() if security.has_tls else None
@@ -104,6 +106,8 @@ class Admission:
         try:
             user = self._certified_user(tls)
         except LoginRefused as refused:
+            fields = {"host": _host(tls), "listener": self._security.name, "mechanism": "SSL"}
+            self._audit(LOGIN_FAILED, **fields, reason=str(refused))
             self._fail(tls, str(refused))
             return
         del self._handshakes[tls]
@@ -133,9 +137,12 @@ class Admission:
         session = connection.session
         if user is not None:
             session.principal = Principal(USER_TYPE, user)
+            self._audit(LOGIN, **client_fields(session), mechanism="SSL")
         if not self._security.has_sasl:
             return
-        login = SaslLogin(self._security, self._credentials, self._clock, session, partial(self._logged_in, connection))
+        login = SaslLogin(
+            self._security, self._credentials, self._clock, session, partial(self._logged_in, connection), self._audit
+        )
         connection.request_bytes_max = min(LOGIN_FRAME_BYTES_MAX, self._request_bytes_max)
         connection.answer = LoginGate(login, connection.answer, self._clock).answer
         session.login, session.on_end = login, connection.finish
