@@ -76,7 +76,7 @@ def make_services(
         groups=groups,
         transactions=transactions,
         share_states=share_states,
-        sharing=SharePartitions(partitions, share_states, groups.settings, clock, workers),
+        sharing=SharePartitions(partitions, share_states, groups.settings, clock, workers, metadata),
         cluster=cluster,
         metrics=Metrics(),
         telemetry=ClientTelemetry(metadata, clock),
