@@ -82,6 +82,7 @@ REASONS = {
     "src/flowstone/broker/handlers": BY_REQUESTS,
     "src/flowstone/broker/handlers/cluster": BY_REQUESTS,
     "src/flowstone/broker/handlers/consumer": BY_REQUESTS,
+    "src/flowstone/broker/handlers/telemetry": BY_REQUESTS,
     "src/flowstone/broker/handlers/share": BY_REQUESTS,
     "src/flowstone/broker/http/pages": "asked over HTTP, in the tests of what they show",
     "src/flowstone/broker/lag": BY_OWNER,

@@ -19,10 +19,12 @@ from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.acknowledgements import Acknowledgement
 from flowstone.broker.sharing.acquisition import Acquired
+from flowstone.broker.sharing.dead_letters import DeadLetterQueues
 from flowstone.broker.sharing.fair_shares import FairShares
 from flowstone.broker.sharing.keyed_reads import index_more, read_offsets
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.log_reads import read_log
+from flowstone.broker.sharing.share_changes import DeadLetters
 from flowstone.broker.sharing.share_config import share_config
 from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.start_offsets import chosen_start
@@ -72,12 +74,14 @@ class ShareServices(NamedTuple):
     settings: GroupSettingsSource
     clock: Clock
     workers: Workers
+    dead_letters: DeadLetterQueues
 
 
 class LedSharePartition:
     def __init__(self, key: ShareKey, partition: Partition, services: ShareServices) -> None:
         self.key, self.partition = key, partition
-        self._states, self._settings, self._clock, self.workers = services
+        self._states, self._settings, self._clock, self.workers, self._dead_letters = services
+        self._copying: asyncio.Task[None] | None = None
         self.leader_epoch = partition.leader_epoch
         self._epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
         self.machine: SharePartition | None = None  # None while the state is loaded
@@ -122,6 +126,8 @@ class LedSharePartition:
             return
         self.error = error
         self._loading.cancel()
+        if self._copying is not None:
+            self._copying.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -308,11 +314,33 @@ class LedSharePartition:
 
     def _changed(self, machine: SharePartition, *, has_news: bool = False) -> None:
         """Write what has changed, set the timer, and tell the waiting fetches what has become available."""
+        if machine.config.has_dead_letters and self._copying is None:
+            self._copy(machine)
         self._write(machine)
         self._schedule(machine)
         if machine.has_news or has_news:
             machine.has_news = False
             self._serve()
+
+    def _copy(self, machine: SharePartition) -> None:
+        """Copy records to the dead letter queue, before they are archived."""
+        letters = machine.take_copies()
+        if letters and self.error is None:
+            self._copying = asyncio.ensure_future(self._finish_copy(machine, letters))
+
+    async def _finish_copy(self, machine: SharePartition, letters: list[DeadLetters]) -> None:
+        group_id = self.key.group_id
+        try:
+            await self._dead_letters.copy(self.partition, group_id, self._settings.of(group_id), letters)
+        except ApiError as error:  # the partition is closed, or its disk fails
+            self.close(error)
+            return
+        finally:
+            self._copying = None
+        for first, last, _, _ in letters:
+            machine.copied(first, last)
+        if self.error is None:
+            self._changed(machine)
 
     def _write(self, machine: SharePartition) -> None:
         if self.error is not None or self._clock.monotonic() < self._pause_until_s:
