@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flowstone.pipeline.engine.checkpoints import read_text
-from flowstone.pipeline.engine.evaluation import Counts, Evaluation
+from flowstone.pipeline.engine.counting import Counts
+from flowstone.pipeline.engine.evaluation import Evaluation
 from flowstone.pipeline.engine.outputs import MicroBatchId, write_all
 from flowstone.pipeline.engine.queries import Query, root_rows
 from flowstone.pipeline.engine.sources import Range, is_stream, read_batch
