@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pyspark_flowstone.table_options import without_options
 from pyspark_flowstone.values import OptionError
 
 _TYPES: dict[str, DataType] = {
@@ -36,7 +37,7 @@ def spark_schema(columns: Sequence[str]) -> StructType:
 
 def check_schema(given: StructType, columns: Sequence[str]) -> None:
     """Raise OptionError if the user set another schema: the query interprets the values, not the source."""
-    if given != spark_schema(columns):
+    if without_options(given) != spark_schema(columns):
         raise OptionError(
             f"schema: the source's columns are {', '.join(columns)} and cannot be given; choose among them with columns"
         )

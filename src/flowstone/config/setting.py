@@ -96,9 +96,9 @@ class Setting:
             if high is not None and value > high:
                 raise ConfigError(f"{self.name}: {value} is above the largest allowed value, {high}")
         if self.pattern and isinstance(value, tuple):
-            for part in value:
-                if not re.fullmatch(self.pattern, part):
-                    raise ConfigError(f"{self.name}: {part!r} does not match {self.pattern}")
+            for item in value:
+                if not re.fullmatch(self.pattern, item):
+                    raise ConfigError(f"{self.name}: {item!r} does not match {self.pattern}")
         if self.choices:
             for part in value if isinstance(value, tuple) else (value,):
                 if part not in self.choices:
