@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bench import report
 from bench.cases import Case, ratio
@@ -12,8 +12,14 @@ from bench.report import number
 from bench.spark.systems import DESCRIPTIONS
 
 
-def page(title: str, facts: Sequence[str], cases: Sequence[Case], verdicts: Sequence[Verdict]) -> str:
-    meaning = [f"{name}: {what}" for name, what in DESCRIPTIONS.items()]
+def page(
+    title: str,
+    facts: Sequence[str],
+    cases: Sequence[Case],
+    verdicts: Sequence[Verdict],
+    descriptions: Mapping[str, str] = DESCRIPTIONS,
+) -> str:
+    meaning = [f"{name}: {what}" for name, what in descriptions.items()]
     return report.page(title, [*facts, *meaning], [], verdicts) + "\n".join([*_medians(cases), ""])
 
 

@@ -96,7 +96,9 @@ class App:
         self.config = within_descriptors(open_files_limit(), config)
         self._listeners, self._advertised = parse_listeners(self.config)
         self._security = parse_security(values, self.config, [each.name for each in self._listeners])
-        check_exposure(self._listeners, self._security, self.config)
+        self._http_chosen = "http.listener" in values
+        self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
+        check_exposure(self._listeners, self._security, self._http_wanted, self.config)
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()
         self._network: Network = network or SystemNetwork()
@@ -107,8 +109,6 @@ class App:
         self._cluster: Clustering | None = None
         self._deleted_topic_ids: frozenset[bytes] | None = None
         self._intercept = intercept
-        self._http_chosen = "http.listener" in values
-        self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
         hosts = [each.host for each in (*self._listeners, *self._advertised.values())]
         self._http_access = allowed_hosts(self._http_wanted, hosts, self.config)
         self._http: HttpListener | None = None
@@ -292,11 +292,13 @@ class App:
     def _open_zookeeper(self) -> Consensus:
         from flowstone.cluster.logs.local_copy import LocalCopy
         from flowstone.cluster.zookeeper.consensus import ZooKeeperConsensus
+        from flowstone.cluster.zookeeper.ensemble_login import ensemble_login
 
         check_unused(self._files, self.config.log_directories)
         copy = LocalCopy(self._files, self.config.log_directories, self._clock)
         session_timeout_s = self.config.zookeeper_session_timeout_ms / 1000
-        return ZooKeeperConsensus(self.config.zookeeper_connect, session_timeout_s, copy, self._clock)
+        login = ensemble_login(self.config)
+        return ZooKeeperConsensus(self.config.zookeeper_connect, session_timeout_s, copy, self._clock, login)
 
     def _open_logs(self, cluster_id: str | None) -> LogManager:
         return LogManager(
@@ -367,7 +369,7 @@ class App:
         """Bind the HTTP address and show it in DescribeConfigs."""
         if self._http_wanted is not None and self._http_access is not None:
             try:
-                self._http = HttpListener(*self._http_wanted, self._open_site, self._http_access)
+                self._http = HttpListener(*self._http_wanted, self._open_site, self._http_access, self.config)
             except StartupError as error:
                 if self._http_chosen:
                     raise

@@ -1,10 +1,14 @@
-"""The options of the Kafka connector that this source does not use, and how it treats each of them.
+"""The options of the Kafka connector that this source does not use, and those of encryption and logins, which it does.
 
-This module contains only tables. A query that is moved from the Kafka connector keeps its options: those that tune a
+A query that is moved from the Kafka connector keeps its options: those that tune a
 JVM consumer are accepted without effect; those that would change the result and are not supported are refused by name.
 """
 
 from __future__ import annotations
+
+from flowstone.client.security import PLAINTEXT, SecuredBootstrap, parse_security
+from flowstone.errors import ConfigError
+from pyspark_flowstone.values import GivenOptions, OptionError
 
 KAFKA_PREFIX = "kafka."
 
@@ -66,10 +70,24 @@ REFUSED = {
     "key.deserializer": "keys come as bytes; cast or decode them in the query",
     "value.deserializer": "values come as bytes; cast or decode them in the query",
 }
-# Prefixes of options: TLS and authentication.
-REFUSED_PREFIXES = {
-    "sasl.": "the source supports only listeners without authentication",
-    "ssl.": "the source supports only plaintext listeners",
-}
-SECURITY_PROTOCOL = "security.protocol"
-SECURITY_PROTOCOL_SPOKEN = "PLAINTEXT"
+
+# Options of encryption and logins. Files that they name must exist on every machine with tasks.
+_SECURITY_PREFIXES = tuple(KAFKA_PREFIX + each for each in ("security.", "sasl.", "ssl."))
+
+
+def is_security_option(name: str) -> bool:
+    return name.lower().startswith(_SECURITY_PREFIXES)
+
+
+def secured(bootstrap: str, options: GivenOptions) -> str:
+    """Return the address with the security that the options mean, which travels to the tasks and shows no secret.
+
+    Raises OptionError, without any secret.
+    """
+    names = [name for name in options.names() if is_security_option(name)]
+    properties = {name.removeprefix(KAFKA_PREFIX): (options.get(name) or "").strip() for name in names}
+    try:
+        security = parse_security(properties)
+    except ConfigError as error:
+        raise OptionError(f"{KAFKA_PREFIX}{error}") from None
+    return bootstrap if security == PLAINTEXT else SecuredBootstrap(bootstrap, security)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from flowstone.types import TopicPartition
 from pyspark_flowstone import kafka_options
+from pyspark_flowstone.kafka_options import is_security_option, secured
 from pyspark_flowstone.offsets import EARLIEST, LATEST, Offsets, from_json
 from pyspark_flowstone.values import GivenOptions, OptionError
 
@@ -135,7 +136,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     strategy = options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     pushdown = options.one_of("filterPushdown", ("false", "true", "ordered"), "false")
     return SourceOptions(
-        bootstrap=options.required(BOOTSTRAP, "the broker's address, host:port"),
+        bootstrap=secured(options.required(BOOTSTRAP, "the broker's address, host:port"), options),
         subscription=_subscription(options),
         starting=starting,
         ending=_bound(options, "ending"),
@@ -157,24 +158,18 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 def _check_names(options: GivenOptions) -> None:
     for name in options.names():
-        if name in _SPELLED or name in kafka_options.IGNORED:
+        if name in _SPELLED or name in kafka_options.IGNORED or is_security_option(name):
             continue
         if not name.startswith(kafka_options.KAFKA_PREFIX):
             raise OptionError(f"{name}: the source has no such option{_meant(name)}")
-        _check_kafka_option(name, options.get(name) or "")
+        _check_kafka_option(name)
 
 
-def _check_kafka_option(name: str, value: str) -> None:
+def _check_kafka_option(name: str) -> None:
     name = name.removeprefix(kafka_options.KAFKA_PREFIX)
     if name in kafka_options.CONSUMER_TUNING:
         return
-    if name == kafka_options.SECURITY_PROTOCOL:
-        if value.strip().upper() == kafka_options.SECURITY_PROTOCOL_SPOKEN:
-            return
-        reason = f"the source speaks {kafka_options.SECURITY_PROTOCOL_SPOKEN} only, not {value}"
-    else:
-        prefix = next((each for each in kafka_options.REFUSED_PREFIXES if name.startswith(each)), None)
-        reason = kafka_options.REFUSED_PREFIXES[prefix] if prefix else kafka_options.REFUSED.get(name, "")
+    reason = kafka_options.REFUSED.get(name, "")
     raise OptionError(f"kafka.{name}: {reason or 'Kafka consumers have no such setting' + _meant('kafka.' + name)}")
 
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_flowstone.kafka_options import KAFKA_PREFIX, SECURITY_PROTOCOL, SECURITY_PROTOCOL_SPOKEN
+from pyspark_flowstone.kafka_options import KAFKA_PREFIX, is_security_option, secured
 from pyspark_flowstone.values import GivenOptions, OptionError
 
 BOOTSTRAP = "kafka.bootstrap.servers"
@@ -96,10 +96,6 @@ REFUSED = {
     "transactional.id": "the sink chooses it; say delivery=exactly-once and sinkName for transactions",
     "value.serializer": _SERIALIZING,
 }
-REFUSED_PREFIXES = {
-    "sasl.": "the sink supports only listeners without authentication",
-    "ssl.": "the sink supports only plaintext listeners",
-}
 
 
 class NumberedWrite(NamedTuple):
@@ -131,7 +127,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the parsed options. Raises OptionError if one is invalid."""
     options = GivenOptions(given)
     for name in options.names():
-        _check_name(name, options.get(name) or "")
+        _check_name(name)
     bootstrap = (options.get(BOOTSTRAP) or "").strip()
     if not bootstrap:
         raise OptionError(f"{BOOTSTRAP}: the sink needs it, the broker's address, host:port")
@@ -143,7 +139,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if idempotent and acks != -1:
         raise OptionError(f"{IDEMPOTENCE}: it needs {ACKS} to be all")
     return SinkOptions(
-        bootstrap=bootstrap,
+        bootstrap=secured(bootstrap, options),
         topic=topic.strip() if topic is not None else None,
         acks=acks,
         idempotent=idempotent,
@@ -187,21 +183,15 @@ def _numbered(options: GivenOptions) -> NumberedWrite | None:
     return NumberedWrite(app_id, int(version))
 
 
-def _check_name(name: str, value: str) -> None:
-    if name in _SPELLED or name in OF_SPARK:
+def _check_name(name: str) -> None:
+    if name in _SPELLED or name in OF_SPARK or is_security_option(name):
         return
     if not name.startswith(KAFKA_PREFIX):
         raise OptionError(f"{name}: the sink has no such option{_meant(name)}")
     setting = name.removeprefix(KAFKA_PREFIX)
     if setting in PRODUCER_TUNING:
         return
-    if setting == SECURITY_PROTOCOL:
-        if value.strip().upper() == SECURITY_PROTOCOL_SPOKEN:
-            return
-        reason = f"the sink speaks {SECURITY_PROTOCOL_SPOKEN} only, not {value}"
-    else:
-        prefix = next((each for each in REFUSED_PREFIXES if setting.startswith(each)), None)
-        reason = REFUSED_PREFIXES[prefix] if prefix else REFUSED.get(setting, "")
+    reason = REFUSED.get(setting, "")
     raise OptionError(f"{name}: {reason or 'Kafka producers have no such setting' + _meant(name)}")
 
 

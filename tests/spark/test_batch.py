@@ -179,7 +179,7 @@ def test_records_written_with_every_codec_are_read(spark, broker, topic, load):
     [
         ({"startingOfsets": "earliest"}, "startingofsets: the source has no such option; did you mean startingOffsets"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss: 'maybe' is none of true, false"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism: the source supports only listeners without"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.security.protocol: sasl.mechanism needs one of SSL"),
     ],
 )
 def test_a_bad_option_fails_at_load_with_a_sentence_that_names_it(topic, load, options, sentence):

@@ -85,8 +85,8 @@ def test_bad_values_are_refused_with_the_options_name() -> None:
         ("kafka.transactional.id", "say delivery=exactly-once and sinkName"),
         ("kafka.partitioner.class", "name others in a column `partition`"),
         ("kafka.value.serializer", "bytes or text"),
-        ("kafka.sasl.mechanism", "without authentication"),
-        ("kafka.security.protocol", "speaks PLAINTEXT only, not x"),
+        ("kafka.sasl.mechanism", "kafka.security.protocol: sasl.mechanism needs one of SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ("kafka.security.protocol", "'X' is not one of PLAINTEXT, SSL"),
         ("kafka.nonsense", "Kafka producers have no such setting"),
     ],
 )

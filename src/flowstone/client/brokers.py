@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flowstone.client.connection import CONNECT_TIMEOUT_S, Address, Connection
 from flowstone.client.errors import BadAddress, Disconnected, LeaderMoved, UnknownTopic, refusal
 from flowstone.client.retry_deadline import ATTEMPT_S_MIN, monotonic
-from flowstone.client.security import ClientSecurity, default_security
+from flowstone.client.security import ClientSecurity, security_of
 from flowstone.client.wire_session import Response
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
@@ -36,9 +36,9 @@ class Brokers:
     def __init__(self, bootstrap: str, client_id: str, security: ClientSecurity | None = None) -> None:
         """Create the set without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT.
 
-        Without `security` that of the process is used (`security.default_security`).
+        Without `security` that of the address or of the process is used (`security.security_of`).
         """
-        self._client_id, self._security = client_id, security or default_security()
+        self._client_id, self._security = client_id, security or security_of(bootstrap)
         self._bootstrap = parse_bootstrap(bootstrap)
         self._nodes: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, Leader] = {}

@@ -43,7 +43,7 @@ class Cluster:
     ) -> None:
         """Create the client without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT.
 
-        `security` says how to connect and log in; None: as the process does (`security.default_security`).
+        `security` says how to connect and log in; None: see `security.security_of`.
         """
         self.bootstrap, self._deadline_s = bootstrap, deadline_s
         self.brokers = Brokers(bootstrap, client_id, security)

@@ -35,7 +35,7 @@ class BadAnswer(ClientError):
     """The server is not a broker, or its release is too old."""
 
 
-class LoginFailed(ClientError):
+class LoginFailed(BadAnswer):
     """The broker refused the login, or its certificate is not trusted: trying again would not help."""
 
 

@@ -79,6 +79,11 @@ class SecuredNetwork:
         return await secure_client(channel, self._context(), host, timeout_s)
 
 
+def secured(network: Network, security: ClientSecurity) -> Network:
+    """Return the network for `Peer.connect` with this security."""
+    return network if security == PLAINTEXT else SecuredNetwork(network, security)
+
+
 class Peer:
     def __init__(self, channel: Channel, clock: Clock, address: Address, client_id: str) -> None:
         """Create the peer for `connect`, which also negotiates the versions."""

@@ -10,6 +10,7 @@ import re
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from flowstone.authentication.jaas import parse_jaas
 from flowstone.errors import ConfigError
@@ -99,6 +100,32 @@ class ClientSecurity:
         return settings
 
 
+class SecuredBootstrap(str):
+    """The address of brokers, HOST:PORT or several with commas, and how to connect to them.
+
+    Two are equal only if both are, so that no connection is shared between users. Shows no secret.
+    """
+
+    security: ClientSecurity
+
+    def __new__(cls, text: str, security: ClientSecurity) -> Self:
+        made = super().__new__(cls, text)
+        made.security = security
+        return made
+
+    def __getnewargs__(self) -> tuple[str, ClientSecurity]:  # type: ignore[override]
+        return str(self), self.security
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecuredBootstrap) and str(self) == str(other) and self.security == other.security
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((str(self), self.security))
+
+
 PLAINTEXT = ClientSecurity()
 _default = PLAINTEXT
 
@@ -113,6 +140,11 @@ def set_default_security(security: ClientSecurity) -> None:
     _default = security
 
 
+def security_of(bootstrap: str) -> ClientSecurity:
+    """Return the security that comes with the address, or else that of the process."""
+    return bootstrap.security if isinstance(bootstrap, SecuredBootstrap) else _default
+
+
 def unknown_properties(names: Iterable[str]) -> list[str]:
     """Return the names that look like security properties and are none that this client has."""
     return [name for name in names if name.startswith(("ssl.", "sasl.", "security.")) and name not in PROPERTIES]
@@ -124,6 +156,9 @@ def parse_security(properties: Mapping[str, str]) -> ClientSecurity:
     if unknown:
         raise ConfigError(f"{unknown[0]}: this client has no such property: it has {', '.join(sorted(PROPERTIES))}")
     values = {_SYNONYMS.get(name, name): value for name, value in properties.items()}
+    if values and "security.protocol" not in values and any(name.startswith(("sasl.", "ssl.")) for name in values):
+        name = next(name for name in properties if name.startswith(("sasl.", "ssl.")))
+        raise ConfigError(f"security.protocol: {name} needs one of {', '.join(PROTOCOLS[1:])} here")
     protocol = values.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise ConfigError(f"security.protocol: {protocol!r} is not one of {', '.join(PROTOCOLS)}")

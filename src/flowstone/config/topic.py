@@ -94,6 +94,12 @@ class TopicConfig:
         "flowstone.validation",
         choices=("records", "header"),
     )
+    errors_deadletterqueue_group_enable: bool = topic_setting(
+        "errors.deadletterqueue.group.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether share groups may use the topic as their dead letter queue.",
+    )
     index_interval_bytes: int = topic_setting(
         "index.interval.bytes",
         Kind.INT,

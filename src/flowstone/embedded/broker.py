@@ -12,12 +12,13 @@ import tempfile  # noqa: TID251 - the embedding program's scratch space, which t
 from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from weakref import finalize
 
 from flowstone.broker.lag.group_status import GroupStatus
 from flowstone.embedded.faults import Fault, Faults
 from flowstone.embedded.host import BROKERS_DEFAULT, Host, NotInProcessMode, Record
+from flowstone.embedded.security import BrokerSecurity, Security, check_kind
 from flowstone.embedded.settings import HOST, broker_settings
 from flowstone.embedded.thread_host import ThreadHost
 from flowstone.embedded.transaction_reader import TransactionStatus, check_state
@@ -37,14 +38,19 @@ class Broker:
         port: int = 0,
         http: bool = False,
         settings: Mapping[str, object] | None = None,
+        security: Security = "none",
     ) -> None:
         """Start the broker. Without `data` it uses a temporary directory, which is removed at the end.
+
+        With `security` the listener is encrypted ("tls"), needs a login ("sasl"), or both ("sasl_tls"), with
+        certificates and a user made for this broker; `client_config` and `client_properties` are how to connect.
 
         With `http` it also serves the pages for health and metrics; the attribute `http` is their address. Raises
         ConfigError if a setting is invalid, and StartupError if the broker cannot start.
         """
         if mode not in ("thread", "process"):
             raise ValueError(f"mode is 'thread' or 'process', not {mode!r}")
+        check_kind(security)
         self._temporary = tempfile.TemporaryDirectory(prefix="flowstone-") if data is None else None
         self.data_directory = self._temporary.name if self._temporary is not None else str(data)
         if port == 0:
@@ -53,9 +59,13 @@ class Broker:
             self._release_port = finalize(self, os.close, reservation.detach())
         self.port = port
         self.bootstrap = f"{HOST}:{port}"
-        given = {**({"http.listener": f"{HOST}:0"} if http else {}), **(settings or {})}
+        self._secrets = tempfile.TemporaryDirectory(prefix="flowstone-security-") if security != "none" else None
+        self._security = BrokerSecurity(security, self._secrets.name if self._secrets is not None else "")
+        given = {**self._security.settings, **({"http.listener": f"{HOST}:0"} if http else {}), **(settings or {})}
         is_temporary = self._temporary is not None
-        values = broker_settings(self.data_directory, port, given, is_temporary=is_temporary)
+        values = broker_settings(
+            self.data_directory, port, given, is_temporary=is_temporary, protocol=self._security.protocol
+        )
         self._faults = Faults()
         self._thread_host = self._new_thread_host(values) if mode == "thread" else None
         self._host: Host = self._thread_host or self._new_process_host(values)
@@ -78,6 +88,16 @@ class Broker:
         """The address of the HTTP pages, http://HOST:PORT; None if they are off."""
         address = self._host.http_address
         return f"http://{address}" if address is not None else None
+
+    @property
+    def client_config(self) -> dict[str, Any]:
+        """The configuration of a confluent-kafka client: the address, and the encryption and login if there is one."""
+        return {"bootstrap.servers": self.bootstrap, **self._security.librdkafka()}
+
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """The same by Kafka's names, for Java clients; with the prefix `kafka.` they are options of Spark."""
+        return {"bootstrap.servers": self.bootstrap, **self._security.properties()}
 
     # Life cycle
 
@@ -192,7 +212,7 @@ class Broker:
     def _new_process_host(self, values: Mapping[str, str]) -> Host:
         from flowstone.embedded.process_host import ProcessHost  # not needed in thread mode, so not imported
 
-        return ProcessHost(values, self.bootstrap)
+        return ProcessHost(values, self.bootstrap, self._security.librdkafka())
 
     def _in_thread(self, complaint: str) -> ThreadHost:
         if self._thread_host is None:
@@ -204,6 +224,8 @@ class Broker:
             self._release_port()
         if self._temporary is not None:
             self._temporary.cleanup()
+        if self._secrets is not None:
+            self._secrets.cleanup()
 
 
 class BrokerClock:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import flowstone
 from flowstone.config import parse_broker_config
@@ -27,8 +28,8 @@ _PACKAGE_ROOT = str(Path(flowstone.__file__).parents[1])
 
 
 class ProcessHost:
-    def __init__(self, values: Mapping[str, str], bootstrap: str) -> None:
-        self._values, self._reader = values, WireReader(bootstrap)
+    def __init__(self, values: Mapping[str, str], bootstrap: str, security: Mapping[str, Any]) -> None:
+        self._values, self._reader = values, WireReader(bootstrap, security)
         self._process: subprocess.Popen[str] | None = None
         self._is_paused = False
         self.http_address: str | None = None

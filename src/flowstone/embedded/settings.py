@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flowstone.config import LONG_MAX, MIB
+from flowstone.config import INT_MAX, LONG_MAX, MIB
 
 HOST = "127.0.0.1"
 # Longer than any test advances its clock.
@@ -26,17 +26,20 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     # Clients use real time: when the clock is advanced, a connection has not been idle for that long.
     "connections.max.idle.ms": str(NEVER_MS),
     "connection.frame.timeout.ms": str(NEVER_MS),
+    "connection.login.timeout.ms": str(INT_MAX),
 }
 # Data in a temporary directory is removed with the process: waiting for the disk has no benefit.
 TEMPORARY_SETTINGS: Mapping[str, str] = {"log.flush.interval.messages": str(LONG_MAX)}
 
 
-def broker_settings(data: str, port: int, given: Mapping[str, object], *, is_temporary: bool) -> dict[str, str]:
+def broker_settings(
+    data: str, port: int, given: Mapping[str, object], *, is_temporary: bool, protocol: str = "PLAINTEXT"
+) -> dict[str, str]:
     """Return the settings as text; `given` may also contain numbers and booleans, for convenience in tests."""
     return {
         **DEFAULT_SETTINGS,
         **(TEMPORARY_SETTINGS if is_temporary else {}),
         **{name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()},
         "log.dirs": data,
-        "listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listeners": f"{protocol}://{HOST}:{port}",
     }

@@ -20,8 +20,8 @@ END_WAIT_MS = 10
 
 
 class WireReader:
-    def __init__(self, bootstrap: str) -> None:
-        self._config: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
+    def __init__(self, bootstrap: str, security: Mapping[str, Any]) -> None:
+        self._config: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0, **security}
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         from confluent_kafka import KafkaException

@@ -12,7 +12,8 @@ from flowstone.client.brokers import parse_bootstrap
 from flowstone.client.connection import CONNECT_TIMEOUT_S, Address
 from flowstone.client.coordinators import CoordinatorKind
 from flowstone.client.errors import Disconnected, LeaderMoved, Retriable, UnknownTopic, refusal
-from flowstone.client.peer import Peer
+from flowstone.client.peer import Peer, secured
+from flowstone.client.security import ClientSecurity, security_of
 from flowstone.client.wire_session import Response
 from flowstone.errors import ErrorCode
 from flowstone.ports.clock import SystemClock
@@ -38,10 +39,11 @@ class TopicLeaders(NamedTuple):
 
 
 class Connections:
-    def __init__(self, bootstrap: str, client_id: str) -> None:
+    def __init__(self, bootstrap: str, client_id: str, security: ClientSecurity | None = None) -> None:
         """Create the set without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT."""
         self._bootstrap, self._client_id = parse_bootstrap(bootstrap), client_id
-        self._network, self._clock = SystemNetwork(), SystemClock()
+        self._network = secured(SystemNetwork(), security or security_of(bootstrap))
+        self._clock = SystemClock()
         self._known: tuple[Address, ...] = ()
         self._peers: dict[tuple[str, Address], Peer] = {}
 

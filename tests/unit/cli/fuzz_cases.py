@@ -61,7 +61,14 @@ BASELINES: dict[str, list[str]] = {
     "share reset": [GROUP + "-shared", "--to-earliest", "--topic", TOPIC, "--dry-run"],
     "share delete": [GROUP + "-none", "--yes"],
     "queue work": [TOPIC, "--group", GROUP + "-shared", "--exec", "true", "--idle", "0.2"],
-    **{f"pipeline {name}": ["a-directory"] for name in ("check", "test", "run", "status", "compact", "graph")},
+    **{
+        f"pipeline {name}": ["a-directory"]
+        for name in ("check", "test", "run", "status", "plan", "diff", "compact", "graph", "letters list")
+    },
+    "pipeline letters show": ["a-directory", "0-0"],
+    "pipeline letters retry": ["a-directory", "--all"],
+    "pipeline letters drop": ["a-directory", "--all", "--yes"],
+    "pipeline reset": ["a-directory", "--to", "earliest", "--yes"],
     "txn describe": ["fuzzed-transaction"],
     "txn producers": [f"{TOPIC}/0"],
     "txn find-hanging": ["--topic", TOPIC, "--max-transaction-timeout", "0"],

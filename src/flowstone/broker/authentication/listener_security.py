@@ -120,8 +120,9 @@ def _listener(name: str, protocol: str, config: BrokerConfig, own: Mapping[str, 
     return security
 
 
-def _with_tls(security: ListenerSecurity, config: BrokerConfig) -> ListenerSecurity:
-    pem = PemSource(
+def pem_of(config: BrokerConfig) -> PemSource:
+    """Return the key and the certificates that the settings name for all listeners."""
+    return PemSource(
         keystore_location=config.ssl_keystore_location,
         key=config.ssl_keystore_key,
         certificate_chain=config.ssl_keystore_certificate_chain,
@@ -131,9 +132,12 @@ def _with_tls(security: ListenerSecurity, config: BrokerConfig) -> ListenerSecur
         versions=config.ssl_enabled_protocols,
         cipher_suites=config.ssl_cipher_suites,
     )
+
+
+def _with_tls(security: ListenerSecurity, config: BrokerConfig) -> ListenerSecurity:
     return replace(
         security,
-        pem=pem,
+        pem=pem_of(config),
         client_auth=ClientAuth(config.ssl_client_auth),
         checks_host=config.ssl_endpoint_identification_algorithm == "https",
         mapping=PrincipalMapping(config.ssl_principal_mapping_rules),

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from flowstone.authentication.errors import LoginRefused
 from flowstone.authentication.scram import MECHANISMS
 from flowstone.broker.authentication.listener_security import ListenerSecurity
-from flowstone.broker.authentication.mechanisms import Authenticated, Credentials, Mechanism, Plain, Scram
+from flowstone.broker.authentication.mechanisms import Authenticated, Credentials, Mechanism, OAuthBearer, Plain, Scram
+from flowstone.broker.requests.audit import LOGIN_FAILED, client_fields
 from flowstone.broker.requests.session import ClientSession, Principal
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
@@ -26,6 +27,7 @@ REAUTHENTICATION_INTERVAL_S = 1.0
 # The messages of one login; no mechanism here needs more.
 MESSAGES_MAX = 4
 USER_TYPE = "User"
+LOGIN = "login"
 
 
 class LoginState(Enum):
@@ -52,8 +54,10 @@ class SaslLogin:
         clock: Clock,
         session: ClientSession,
         on_logged_in: Callable[[], None],
+        audit: Callable[..., None],
     ) -> None:
-        """Begin; `on_logged_in` is called after the first successful login."""
+        """Begin; `on_logged_in` is called after the first successful login, and `audit` for each login."""
+        self._audit = audit
         self._security, self._credentials, self._clock, self._session = security, credentials, clock, session
         self._on_logged_in = on_logged_in
         self._mechanism: Mechanism | None = None
@@ -117,7 +121,7 @@ class SaslLogin:
         if is_first:
             self._session.principal = Principal(USER_TYPE, outcome.user)
             self._on_logged_in()
-            logger.debug("%s logged in from %s (%s)", outcome.user, self._session.peer, self._mechanism_name)
+        self._audit(LOGIN, **client_fields(self._session), mechanism=self._mechanism_name, again=not is_first)
         return lifetime_ms
 
     async def _refused(self, reason: str) -> ApiError:
@@ -130,6 +134,7 @@ class SaslLogin:
             self._mechanism_name,
             reason,
         )
+        self._audit(LOGIN_FAILED, **client_fields(session), mechanism=self._mechanism_name, reason=reason)
         await self._clock.sleep(self._security.failure_delay_s)
         return ApiError(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
@@ -145,4 +150,7 @@ class SaslLogin:
     def _new(self, name: str) -> Mechanism:
         if name == "PLAIN":
             return Plain(self._security.users, self._credentials)
+        if name == "OAUTHBEARER":
+            assert self._credentials.tokens is not None
+            return OAuthBearer(self._credentials.tokens)
         return Scram(MECHANISMS[name], self._credentials)

@@ -59,6 +59,7 @@ from flowstone.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from flowstone.broker.handlers.cluster import describe_quorum, list_config_resources
 from flowstone.broker.handlers.consumer import consumer_group_describe, consumer_group_heartbeat
 from flowstone.broker.handlers.security import (
     alter_user_scram_credentials,
@@ -80,6 +81,7 @@ from flowstone.broker.handlers.share import (
     share_group_heartbeat,
     write_share_group_state,
 )
+from flowstone.broker.handlers.telemetry import get_telemetry_subscriptions, push_telemetry
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.permissions import (
     CLUSTER_ACTION,
@@ -194,6 +196,7 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(51, alter_user_scram_credentials.handle, 0, 0, (CLUSTER_ALTER,)),
             _serve(48, describe_client_quotas.handle, 0, 1, (CLUSTER_DESCRIBE_CONFIGS,)),
             _serve(49, alter_client_quotas.handle, 0, 1, (CLUSTER_ALTER_CONFIGS,)),
+            _serve(55, describe_quorum.handle, 0, 2, (CLUSTER_DESCRIBE,)),
             _serve(57, update_features.handle, 0, 2, (CLUSTER_ALTER,)),
             _serve(60, describe_cluster.handle, 0, 2, NO_PERMISSIONS),
             _serve(61, describe_producers.handle, 0, 0, (TOPIC_READ,)),
@@ -214,6 +217,9 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(85, write_share_group_state.handle, 0, 1, (CLUSTER_ACTION,)),
             _serve(86, delete_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
             _serve(87, read_share_group_state_summary.handle, 0, 1, (CLUSTER_ACTION,)),
+            _serve(71, get_telemetry_subscriptions.handle, 0, 0, NO_PERMISSIONS),
+            _serve(72, push_telemetry.handle, 0, 0, NO_PERMISSIONS),
+            _serve(74, list_config_resources.handle, 0, 1, (CLUSTER_DESCRIBE_CONFIGS,)),
             _serve(75, describe_topic_partitions.handle, 0, 0, (TOPIC_DESCRIBE,)),
         )
     }

@@ -1,4 +1,4 @@
-"""DescribeConfigs, versions 1 to 4: list settings of topics, groups and this broker, with the source of each value.
+"""DescribeConfigs, versions 1 to 4: list settings of topics, groups, this broker and its loggers, each with its source.
 
 A broker resource is this broker's id, or "" for the dynamic values that all brokers share. An empty list of names
 requests every setting, like null. Values of sensitive settings are null, as in Kafka. A resource that is named twice is
@@ -7,19 +7,26 @@ answered once: the answer is a thousand times as long as the request.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
+from flowstone.broker.topics.log_levels import log_levels
 from flowstone.cluster.decisions.config_changes import ResourceType, check_broker_name
 from flowstone.cluster.decisions.configs import (
     ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
     describe_broker,
+    describe_client_metrics,
     describe_cluster_default,
     describe_group,
     describe_topic,
 )
 from flowstone.cluster.decisions.topic_names import check_topic_name
 from flowstone.cluster.image.cluster_image import CLUSTER_DEFAULT
+from flowstone.config import Kind, Setting
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
@@ -69,12 +76,33 @@ def _entries(services: Services, resource: DescribeConfigsRequestResource) -> li
             return describe_cluster_default(image, names)
         check_broker_name(name, config.node_id)
         return describe_broker(image, config, services.topic_defaults, names)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        check_broker_name(name, config.node_id)
+        return _loggers(names)
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return describe_client_metrics(image, name, names)
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return describe_group(image, name, config, names)
     message = f"Unexpected resource type {resource.resource_type} for resource {name}"
     raise ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _loggers(names: Collection[str] | None) -> list[ConfigEntry]:
+    """Return the levels of this broker's loggers."""
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+    return [
+        ConfigEntry(
+            Setting(name, Kind.STRING, level, "The level of a logger.", read_only=False),
+            level,
+            (ConfigSynonym(name, level, source),),
+        )
+        for name, level in log_levels().items()
+        if names is None or name in names
+    ]
 
 
 def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:

@@ -150,7 +150,8 @@ class HttpConnection(H11Protocol):
         super().connection_made(transport)
         # The next chunk of an answer is written once the last one was read: the number of unsent bytes falls between
         # two checks only if the peer reads some.
-        transport.set_write_buffer_limits(high=0)
+        # An encrypted transport pauses from the limit on, and would never resume with a limit of 0.
+        transport.set_write_buffer_limits(high=0 if transport.get_extra_info("sslcontext") is None else 1)
         self.address = self.client[0] if self.client else ""
         if is_refused:
             self.is_given_up = True

@@ -13,9 +13,13 @@ import platform
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from flowstone.broker.authentication.listener_security import pem_of
+from flowstone.broker.http.tokens import HttpTokens, read_tokens
 from flowstone.broker.network.listeners import check_port, is_number
 from flowstone.errors import ConfigError, StartupError
 from flowstone.ports import network
+from flowstone.ports.pem_source import ClientAuth
+from flowstone.ports.tls_contexts import FollowedContext, server_context
 
 if TYPE_CHECKING:
     from flowstone.broker.http.access import HttpAccess
@@ -55,12 +59,27 @@ def allowed_hosts(
 
 
 class HttpListener:
-    def __init__(self, host: str, port: int, open_site: Callable[[], Site], access: HttpAccess) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        open_site: Callable[[], Site],
+        access: HttpAccess,
+        config: BrokerConfig | None = None,
+    ) -> None:
         """Bind the address, port 0 for any free one. Raises StartupError if that fails.
 
-        `open_site` is called in a thread and may load what it needs.
+        `open_site` is called in a thread and may load what it needs. `config` says whether TLS and tokens are needed;
+        raises ConfigError or StartupError if their files are unusable.
         """
         self._open_site, self._access = open_site, access
+        self._tokens: HttpTokens | None = None
+        self._context: FollowedContext | None = None
+        if config is not None and config.http_tokens_file:
+            self._tokens = read_tokens(config.http_tokens_file)
+        if config is not None and config.http_ssl_enable:
+            pem = pem_of(config)
+            self._context = FollowedContext(pem.files, lambda: server_context(pem, ClientAuth.NONE))
         self._socket = _listen(host, port)
         self.address = _address_text(host, self._socket.getsockname()[1])
         self._opening: asyncio.Task[None] | None = None
@@ -94,7 +113,7 @@ class HttpListener:
     def _load(self) -> HttpServer:
         from flowstone.broker.http.routes import HttpServer
 
-        return HttpServer(self._open_site(), self._access)
+        return HttpServer(self._open_site(), self._access, self._tokens, self._context)
 
 
 def _listen(host: str, port: int) -> network.Socket:

@@ -10,7 +10,7 @@ status 503. Streams have limits of their own (`event_streams`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ from flowstone.ports.network import Acceptor, Socket
 
 if TYPE_CHECKING:
     from flowstone.broker.http.access import HttpAccess
+    from flowstone.broker.http.tokens import HttpTokens
+    from flowstone.ports.tls_contexts import FollowedContext
 
 BODY_BYTES_MAX = 16 * 1024
 # Requests for pages other than health and readiness that are answered at the same time. Only PAGES_AT_ONCE of them run;
@@ -44,15 +46,24 @@ FINISH_TIMEOUT_S = 0.5
 
 # The key of a request's ASGI scope under which a login puts its `Principal`.
 PRINCIPAL = "flowstone.principal"
-TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 413, 415, 503
+UNAUTHORIZED, TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 401, 413, 415, 503
+HANDSHAKE_TIMEOUT_S = 5.0
 
 
 class HttpServer:
-    def __init__(self, site: Site, access: HttpAccess) -> None:
-        self._state = State()
+    def __init__(
+        self,
+        site: Site,
+        access: HttpAccess,
+        tokens: HttpTokens | None = None,
+        context: FollowedContext | None = None,
+    ) -> None:
+        """Create the server; with `tokens` pages need one, and with `context` connections are encrypted."""
+        self._state, self._context = State(), context
+        probes = frozenset(page.path for page in site.pages if page.is_probe)
         self._streams = EventStreams()
         self._config = uvicorn.Config(
-            _AccessCheck(_Routes(site, PageLimits(self._state), self._streams).app(), access),
+            _AccessCheck(_Routes(site, PageLimits(self._state), self._streams).app(), access, tokens, probes),
             http=HttpConnection,
             ws="none",
             lifespan="off",
@@ -93,7 +104,15 @@ class HttpServer:
     def _accepted(self, sock: Socket, _peer: str) -> None:
         sock.setblocking(False)
         connection = partial(HttpConnection, self._config, self._state, {})
-        opening = asyncio.ensure_future(asyncio.get_running_loop().connect_accepted_socket(connection, sock))
+        context = None
+        if self._context is not None:
+            self._context.refresh()
+            context = self._context.current
+        timeout_s = HANDSHAKE_TIMEOUT_S if context is not None else None
+        accepting = asyncio.get_running_loop().connect_accepted_socket(
+            connection, sock, ssl=context, ssl_handshake_timeout=timeout_s
+        )
+        opening = asyncio.ensure_future(accepting)
         self._opening.add(opening)
         opening.add_done_callback(self._opened)
 
@@ -104,14 +123,25 @@ class HttpServer:
 
 
 class _AccessCheck:
-    """Middleware that refuses requests that `HttpAccess` does not allow, before they are routed."""
+    """Middleware that refuses requests that `HttpAccess` does not allow, or without a token, before they are routed."""
 
-    def __init__(self, app: ASGIApp, access: HttpAccess) -> None:
-        self._app, self._access = app, access
+    def __init__(
+        self, app: ASGIApp, access: HttpAccess, tokens: HttpTokens | None, open_paths: Collection[str]
+    ) -> None:
+        self._app, self._access, self._tokens, self._open_paths = app, access, tokens, open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._access.refusal(scope["method"], scope["headers"])
         app = self._app if refusal is None else _state(refusal.status, "refused", reason=refusal.reason)
+        if refusal is None and self._tokens is not None and scope["path"] not in self._open_paths:
+            principal = self._tokens.principal(scope["headers"])
+            if principal is None:
+                reason = "this page needs a token: send Authorization: Bearer TOKEN, with one of http.tokens.file"
+                response = _state(UNAUTHORIZED, "refused", reason=reason)
+                response.headers["www-authenticate"] = "Bearer"
+                app = response
+            else:
+                scope[PRINCIPAL] = principal
         await app(scope, receive, send)
 
 

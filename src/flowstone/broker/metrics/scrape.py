@@ -17,6 +17,7 @@ from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.lag.group_survey import GroupSurvey
 from flowstone.broker.lag.late_transactions import LateTransactions
 from flowstone.broker.loop.time_slices import yield_to_loop
+from flowstone.broker.metrics.client_metrics import write_client_metrics
 from flowstone.broker.metrics.exposition import Exposition, label_text
 from flowstone.broker.metrics.group_metrics import write_groups
 from flowstone.broker.metrics.replication_metrics import ReplicationMetrics
@@ -69,6 +70,7 @@ class Scrape:
         )
         await self._replication.write(page)
         await write_groups(page, self._survey.latest)
+        write_client_metrics(page, self._services.telemetry)
         return page.text()
 
     def _write_process(self, page: Exposition) -> None:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from flowstone.authentication.distinguished_names import subject_of
 from flowstone.authentication.errors import LoginRefused
+from flowstone.broker.authentication.jwks import TokenVerifier, token_verifier
 from flowstone.broker.authentication.listener_security import ListenerSecurity
 from flowstone.broker.authentication.mechanisms import Credentials
-from flowstone.broker.authentication.sasl_login import USER_TYPE, SaslLogin
+from flowstone.broker.authentication.sasl_login import LOGIN, USER_TYPE, SaslLogin
 from flowstone.broker.network.login_gate import LOGIN_FRAME_BYTES_MAX, LoginGate
+from flowstone.broker.requests.audit import LOGIN_FAILED, client_fields
 from flowstone.broker.requests.context import Services
 from flowstone.broker.requests.session import Principal
 from flowstone.ports.network import Channel
@@ -44,6 +46,7 @@ class Admission:
     def __init__(self, security: ListenerSecurity, services: Services, door: Door) -> None:
         """Create the admission of one listener. Raises ConfigError if its key or certificates are unusable."""
         self._security, self._clock, self._door = security, services.clock, door
+        self._audit = services.audit
         self._request_bytes_max = services.config.socket_request_max_bytes
         self._timeout_s = services.config.connection_login_timeout_ms / 1000
         self._context = security.server_context() if security.has_tls else None
@@ -53,10 +56,15 @@ class Admission:
             lambda: services.metadata.image.scram_credentials,
             lambda: services.metadata.image.scram_secret or own_secret,
             services.workers,
+            self._tokens(services) if "OAUTHBEARER" in security.mechanisms else None,
         )
         # When each began, in order of time.
         self._handshakes: dict[TlsChannel, float] = {}
         self._logins: dict[Connection, float] = {}
+
+    @staticmethod
+    def _tokens(services: Services) -> TokenVerifier:
+        return token_verifier(services.config, services.workers, services.clock)
 
     @property
     def handshake_count(self) -> int:
@@ -104,6 +112,8 @@ class Admission:
         try:
             user = self._certified_user(tls)
         except LoginRefused as refused:
+            fields = {"host": _host(tls), "listener": self._security.name, "mechanism": "SSL"}
+            self._audit(LOGIN_FAILED, **fields, reason=str(refused))
             self._fail(tls, str(refused))
             return
         del self._handshakes[tls]
@@ -133,9 +143,12 @@ class Admission:
         session = connection.session
         if user is not None:
             session.principal = Principal(USER_TYPE, user)
+            self._audit(LOGIN, **client_fields(session), mechanism="SSL")
         if not self._security.has_sasl:
             return
-        login = SaslLogin(self._security, self._credentials, self._clock, session, partial(self._logged_in, connection))
+        login = SaslLogin(
+            self._security, self._credentials, self._clock, session, partial(self._logged_in, connection), self._audit
+        )
         connection.request_bytes_max = min(LOGIN_FRAME_BYTES_MAX, self._request_bytes_max)
         connection.answer = LoginGate(login, connection.answer, self._clock).answer
         session.login, session.on_end = login, connection.finish

@@ -25,11 +25,20 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(
-    listeners: Iterable[ListenerAddress], security: Mapping[str, ListenerSecurity], config: BrokerConfig
+    listeners: Iterable[ListenerAddress],
+    security: Mapping[str, ListenerSecurity],
+    http: tuple[str, int] | None,
+    config: BrokerConfig,
 ) -> None:
-    """Raise ConfigError for a listener that is reachable from elsewhere and not secured."""
+    """Raise ConfigError for a listener, or an HTTP address, that is reachable from elsewhere and not secured."""
     if config.listeners_insecure_enable:
         return
+    if http is not None and not is_loopback(http[0]) and not (config.http_ssl_enable and config.http_tokens_file):
+        raise ConfigError(
+            f"the HTTP address {http[0]}:{http[1]} can be reached from other machines, and needs http.ssl.enable=true "
+            "and http.tokens.file: `flowstone secure init DIR` creates them. Or use 127.0.0.1, or --http off, or say "
+            f"--insecure ({SETTING}=true) if the network protects it"
+        )
     for listener in listeners:
         if is_loopback(listener.host):
             continue

@@ -161,7 +161,7 @@ class KeyedSharePartition(SharePartition):
             acquired.append(Acquired(offset, offset, each.count))
         if acquired:
             self.in_flight[member] = self.in_flight.get(member, 0) + len(acquired)
-            self._lock(deadline_ms, offsets[0], offsets[-1])
+            self._locks.add(deadline_ms, offsets[0], offsets[-1])
         return acquired
 
     def _is_head(self, offset: int) -> bool:

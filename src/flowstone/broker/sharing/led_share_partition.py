@@ -5,8 +5,7 @@ for one leader epoch of the partition. When the share coordinator fences a write
 altered: then it is closed, forgets everything, and the next fetch loads the state again.
 
 Fairness: of the fetches that wait, the member with the fewest records in flight is served first. While several members
-fetch from the share partition, none gets more than its share of the window at once; what it gets grows with the speed
-at which it acknowledges.
+fetch from the share partition, what each may get is limited (`fair_shares`).
 """
 
 from __future__ import annotations
@@ -20,9 +19,12 @@ from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.acknowledgements import Acknowledgement
 from flowstone.broker.sharing.acquisition import Acquired
+from flowstone.broker.sharing.dead_letters import DeadLetterQueues
+from flowstone.broker.sharing.fair_shares import FairShares
 from flowstone.broker.sharing.keyed_reads import index_more, read_offsets
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.log_reads import read_log
+from flowstone.broker.sharing.share_changes import DeadLetters
 from flowstone.broker.sharing.share_config import share_config
 from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.start_offsets import chosen_start
@@ -40,8 +42,6 @@ logger = logging.getLogger(__name__)
 
 # After a failed write the next one waits, unless the coordinator fenced it.
 WRITE_PAUSE_S = 0.5
-# A member that acknowledges quickly gets as many records as it handles in this time, beyond its share of the window.
-AHEAD_S = 0.25
 # How often records that were deleted meanwhile are passed by one fetch.
 STARTS_MAX = 4
 
@@ -74,12 +74,14 @@ class ShareServices(NamedTuple):
     settings: GroupSettingsSource
     clock: Clock
     workers: Workers
+    dead_letters: DeadLetterQueues
 
 
 class LedSharePartition:
     def __init__(self, key: ShareKey, partition: Partition, services: ShareServices) -> None:
         self.key, self.partition = key, partition
-        self._states, self._settings, self._clock, self.workers = services
+        self._states, self._settings, self._clock, self.workers, self._dead_letters = services
+        self._copying: asyncio.Task[None] | None = None
         self.leader_epoch = partition.leader_epoch
         self._epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
         self.machine: SharePartition | None = None  # None while the state is loaded
@@ -89,6 +91,7 @@ class LedSharePartition:
         self._is_serving = False
         self._watched: Watchers | None = None  # of the log, while fetches wait
         self._reader = Reader.UNCOMMITTED
+        self._shares = FairShares()
         self._state_epoch = 0
         self._answers: dict[int, list[Promise[ErrorCode]]] = {}  # by the number of the write
         self._writing = 0
@@ -123,6 +126,8 @@ class LedSharePartition:
             return
         self.error = error
         self._loading.cancel()
+        if self._copying is not None:
+            self._copying.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -181,11 +186,17 @@ class LedSharePartition:
             return None
         self._follow_settings(machine)
         now_ms = self.now_ms()
-        limit = self._limit(machine, member)
+        limit = self._shares.limit(member, len(self.sessions), machine.config.window_max, max_records)
         if limit is not None:
-            if limit <= 0:
-                return None
             max_records, strict = min(max_records, limit), True
+        fetched = self._acquire(machine, member, max_bytes, max_records, now_ms, strict=strict)
+        if fetched is not None:
+            self._shares.delivered(member, self._clock.monotonic())
+        return fetched
+
+    def _acquire(
+        self, machine: SharePartition, member: str, max_bytes: int, max_records: int, now_ms: int, *, strict: bool
+    ) -> Fetched | None:
         if isinstance(machine, KeyedSharePartition):
             return self._fetch_by_key(machine, member, max_bytes, max_records, now_ms)
         for _ in range(STARTS_MAX):
@@ -232,6 +243,8 @@ class LedSharePartition:
             raise ApiError(ErrorCode.INVALID_RECORD_STATE, "The records are not acquired: their locks were lost.")
         self._follow_settings(machine)
         ticket = machine.acknowledge(member, acknowledgements, self.now_ms())
+        count = sum(last - first + 1 for first, last, _ in acknowledgements)
+        self._shares.acknowledged(member, count, member in machine.in_flight, self._clock.monotonic())
         if not ticket:
             self._changed(machine)
             return None
@@ -242,6 +255,7 @@ class LedSharePartition:
 
     def release_member(self, member: str) -> None:
         """Release what a member has acquired, because its session is over."""
+        self._shares.forget(member)
         if self.machine is not None and self.error is None:
             self.machine.release_member(member, self.now_ms())
             self._changed(self.machine)
@@ -251,13 +265,6 @@ class LedSharePartition:
             self.close(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if self.error is not None:
             raise self.error
-
-    def _limit(self, machine: SharePartition, member: str) -> int | None:
-        """Return how many records a member may get now, if several fetch from the share partition."""
-        count = len(self.sessions)
-        if count < 2:
-            return None
-        return max(machine.config.window_max // (2 * count), 1)
 
     # Waiting fetches
 
@@ -307,11 +314,33 @@ class LedSharePartition:
 
     def _changed(self, machine: SharePartition, *, has_news: bool = False) -> None:
         """Write what has changed, set the timer, and tell the waiting fetches what has become available."""
+        if machine.config.has_dead_letters and self._copying is None:
+            self._copy(machine)
         self._write(machine)
         self._schedule(machine)
         if machine.has_news or has_news:
             machine.has_news = False
             self._serve()
+
+    def _copy(self, machine: SharePartition) -> None:
+        """Copy records to the dead letter queue, before they are archived."""
+        letters = machine.take_copies()
+        if letters and self.error is None:
+            self._copying = asyncio.ensure_future(self._finish_copy(machine, letters))
+
+    async def _finish_copy(self, machine: SharePartition, letters: list[DeadLetters]) -> None:
+        group_id = self.key.group_id
+        try:
+            await self._dead_letters.copy(self.partition, group_id, self._settings.of(group_id), letters)
+        except ApiError as error:  # the partition is closed, or its disk fails
+            self.close(error)
+            return
+        finally:
+            self._copying = None
+        for first, last, _, _ in letters:
+            machine.copied(first, last)
+        if self.error is None:
+            self._changed(machine)
 
     def _write(self, machine: SharePartition) -> None:
         if self.error is not None or self._clock.monotonic() < self._pause_until_s:

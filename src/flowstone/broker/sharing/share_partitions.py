@@ -9,8 +9,10 @@ from __future__ import annotations
 from flowstone.broker.coordinators.group_settings import GroupSettingsSource
 from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
+from flowstone.broker.sharing.dead_letters import DeadLetterQueues
 from flowstone.broker.sharing.led_share_partition import LedSharePartition, ShareServices
 from flowstone.broker.sharing.share_sessions import MemberKey, Place, ShareSession, ShareSessions
+from flowstone.cluster.metadata import Metadata
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
@@ -28,9 +30,11 @@ class SharePartitions:
         settings: GroupSettingsSource,
         clock: Clock,
         workers: Workers,
+        metadata: Metadata,
     ) -> None:
         self._partitions = partitions
-        self._services = ShareServices(states, settings, clock, workers)
+        dead_letters = DeadLetterQueues(metadata, partitions, states.peers, clock, workers)
+        self._services = ShareServices(states, settings, clock, workers, dead_letters)
         self.sessions = ShareSessions(self._session_closed)
         self._led: dict[ShareKey, LedSharePartition] = {}
         self._sweep_at = SWEEP_INTERVAL

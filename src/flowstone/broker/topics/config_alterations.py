@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import Services
+from flowstone.broker.topics.log_levels import alter_log_levels
 from flowstone.broker.topics.metadata_changes import PART_WEIGHT, change_in_parts
 from flowstone.cluster.decisions.config_changes import (
     AlterationResult,
@@ -14,10 +15,12 @@ from flowstone.cluster.decisions.config_changes import (
     ConfigOperation,
     ResourceType,
     alter_configs,
+    check_broker_name,
     find_repeated,
 )
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.metadata import Decision
+from flowstone.errors import ApiError, ErrorCode
 
 Answer = TypeVar("Answer")
 
@@ -59,7 +62,14 @@ async def alter_resources(
         records, results = alter_configs(image, part, services.config, repeated)
         return () if request.validate_only else records, results
 
-    results = await change_in_parts(services, alterations, decide, weigh=_weigh)
+    stored = [each for each in alterations if each.resource_type != ResourceType.BROKER_LOGGER]
+    stored_results = iter(await change_in_parts(services, stored, decide, weigh=_weigh))
+    results = [
+        next(stored_results)
+        if each.resource_type != ResourceType.BROKER_LOGGER
+        else _alter_loggers(services, each, validate_only=request.validate_only)
+        for each in alterations
+    ]
     return [
         answer(
             error_code=result.error,
@@ -69,6 +79,19 @@ async def alter_resources(
         )
         async for alteration, result in slices.over(zip(alterations, results, strict=True))
     ]
+
+
+def _alter_loggers(services: Services, alteration: ConfigAlteration, *, validate_only: bool) -> AlterationResult:
+    """Change the levels of this broker's loggers, which are not stored."""
+    try:
+        check_broker_name(alteration.resource_name, services.config.node_id)
+        if alteration.replaces_all:
+            message = "AlterConfigs operation for BROKER_LOGGER is not supported; use IncrementalAlterConfigs"
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
+        alter_log_levels(alteration.operations, validate_only=validate_only)
+    except ApiError as error:
+        return AlterationResult(error.code, error.message)
+    return AlterationResult()
 
 
 def _weigh(alteration: ConfigAlteration) -> int:

@@ -70,8 +70,10 @@ def init(
         password = token_urlsafe(PASSWORD_BYTES)
         _write_certificates(path, [*ALWAYS_HOSTS, *hosts, *_own_name()])
         _write_server(path, user, password, address, told)
+        token = token_urlsafe(PASSWORD_BYTES)
+        write_secret(str(path / "http.tokens"), format_properties({user: token}))
         write_secret(str(path / "admin.password"), password + "\n")
-        write_secret(str(path / "client.properties"), _client(path, user, password, f"{told}:{address[1]}"))
+        write_secret(str(path / "client.properties"), _client(path, user, password, token, f"{told}:{address[1]}"))
     if json_output:
         print_document({"directory": str(path), "user": user, "config": str(path / "server.properties")})
         return
@@ -123,13 +125,15 @@ def _write_server(path: Path, user: str, password: str, address: tuple[str, int]
         "sasl.mechanism.inter.broker.protocol": MECHANISM.sasl_name,
         "sasl.jaas.config": _jaas(BROKER_USER, own_password),
         "scram.credentials.file": str(path / "users.scram"),
+        "http.ssl.enable": "true",
+        "http.tokens.file": str(path / "http.tokens"),
         "authorizer.class.name": "StandardAuthorizer",
         "super.users": f"User:{user};User:{BROKER_USER}",
     }
     write_secret(str(path / "server.properties"), format_properties(settings))
 
 
-def _client(path: Path, user: str, password: str, servers: str) -> str:
+def _client(path: Path, user: str, password: str, token: str, servers: str) -> str:
     return format_properties(
         {
             "bootstrap.servers": servers,
@@ -138,6 +142,7 @@ def _client(path: Path, user: str, password: str, servers: str) -> str:
             "sasl.jaas.config": _jaas(user, password),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(path / "ca.pem"),
+            "http.token": token,
         }
     )
 

@@ -13,16 +13,24 @@ from typing import Any, NamedTuple
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from flowstone.cli.common.clients import REQUEST_TIMEOUT_S, fetch_metadata, result_of, split_address
+from flowstone.cli.common.connection_options import http_token
 from flowstone.cli.common.errors import CommandError
+from flowstone.client.security import default_security
 
 HTTP_TIMEOUT_S = 3.0
 OK, ACCEPTED = 200, 202
-SETTING = "http.listener"
+SETTING, TLS_SETTING = "http.listener", "http.ssl.enable"
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
 # The errors of a page request.
 PAGE_ERRORS = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
 
-Address = tuple[str, int]
+
+class Address(NamedTuple):
+    """The address of a broker's pages."""
+
+    host: str
+    port: int
+    is_encrypted: bool = False
 
 
 class BrokerPages(NamedTuple):
@@ -54,22 +62,36 @@ def find_pages(admin: AdminClient, bootstrap: str) -> BrokerPages:
     for broker in metadata.brokers.values():
         resource = ConfigResource(ConfigResource.Type.BROKER, str(broker.id))
         answers = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
-        entry = result_of(answers[resource], bootstrap).get(SETTING)
+        result = result_of(answers[resource], bootstrap)
+        entry = result.get(SETTING)
         if entry is not None and entry.value:
             host, port = split_address(entry.value)
-            addresses.append((str(broker.host) if host in _EVERY_ADDRESS else host, port))
+            is_encrypted = _is_true(result.get(TLS_SETTING))
+            addresses.append(Address(str(broker.host) if host in _EVERY_ADDRESS else host, port, is_encrypted))
     return BrokerPages(addresses, str(metadata.cluster_id))
 
 
 def ask(address: Address, path: str, document: Any = None, timeout_s: float = HTTP_TIMEOUT_S) -> tuple[int, Any]:
     """Return the status and JSON response of a page, for a GET or, with a document, a POST. Raises PAGE_ERRORS."""
-    connection = http.client.HTTPConnection(*address, timeout=timeout_s)
+    headers = {"Authorization": f"Bearer {token}"} if (token := http_token()) else {}
+    connection = _connection(address, timeout_s)
     try:
         if document is None:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=headers)
         else:
-            connection.request("POST", path, json.dumps(document), {"Content-Type": "application/json"})
+            connection.request("POST", path, json.dumps(document), {"Content-Type": "application/json", **headers})
         response = connection.getresponse()
         return response.status, json.loads(response.read())
     finally:
         connection.close()
+
+
+def _connection(address: Address, timeout_s: float) -> http.client.HTTPConnection:
+    if not address.is_encrypted:
+        return http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    context = default_security().tls_context()
+    return http.client.HTTPSConnection(address.host, address.port, timeout=timeout_s, context=context)
+
+
+def _is_true(entry: Any) -> bool:
+    return entry is not None and entry.value == "true"

@@ -7,7 +7,9 @@ from importlib import import_module
 import typer
 
 # In the order of the help. Each module has one command, or a few of one topic, and a function `register`.
-MODULES = ("new", "check", "cases", "run", "status", "compact", "graph", "schema")
+MODULES = (
+    "new", "check", "cases", "run", "status", "plan", "diff", "letters", "reset", "compact", "graph", "schema",
+)  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:

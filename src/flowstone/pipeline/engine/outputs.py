@@ -20,6 +20,9 @@ from flowstone.pipeline.model import RECORD, ConsoleSink, Delivery, PipelineMode
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from flowstone.pipeline.engine.evaluation import Counts, Evaluation
+    from flowstone.pipeline.engine.queries import Query
+
 # A column that steps may leave in their rows to say in which order rows with the same key were written.
 ORDER = "_order"
 
@@ -112,6 +115,23 @@ def write_table(sink: Sink, rows: DataFrame, batch: MicroBatchId) -> tables.Writ
     # Two sinks of a query may write one table: the names of the sinks tell their commits apart.
     app_id = f"{batch.query_id}/{sink.name}"
     return tables.write(rows.drop(RECORD), target, tables.MicroBatch(app_id, batch.number, batch.ends))
+
+
+def write_all(model: PipelineModel, query: Query, evaluation: Evaluation, counts: Counts, batch: MicroBatchId) -> None:
+    """Write what a query makes of some rows: records and dead letters in one transaction, then each table."""
+    frames = evaluation.frames
+    parts = [
+        (each.target.topic, records(each, frames[each.input]))
+        for each in query.sinks
+        if isinstance(each.target, TopicSink)
+    ]
+    parts += [(model.letters_topic, each) for each in evaluation.letters(counts)]
+    write_records(model, parts, batch)
+    for sink in query.sinks:
+        if isinstance(sink.target, TableSink):
+            write_table(sink, frames[sink.input], batch)
+        elif not isinstance(sink.target, TopicSink):
+            show(sink, frames[sink.input], batch)
 
 
 def show(sink: Sink, rows: DataFrame, batch: MicroBatchId) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowstone.pipeline.engine.checkpoints import read_text
 from flowstone.pipeline.engine.evaluation import Counts, Evaluation
-from flowstone.pipeline.engine.outputs import MicroBatchId, records, show, write_records, write_table
+from flowstone.pipeline.engine.outputs import MicroBatchId, write_all
 from flowstone.pipeline.engine.queries import Query, root_rows
 from flowstone.pipeline.engine.sources import Range, is_stream, read_batch
 from flowstone.pipeline.errors import PipelineError
-from flowstone.pipeline.model import PipelineModel, TableSink, TopicSink, Trigger, TriggerKind
+from flowstone.pipeline.model import PipelineModel, Trigger, TriggerKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -109,7 +109,7 @@ class _Body:
             evaluation = self._evaluate(rows)
             outputs = {each.name: evaluation.frames[each.input] for each in self._query.sinks}
             counts = evaluation.count({ROWS_IN: rows, **outputs})
-            self._write(evaluation, counts, batch)
+            write_all(self._model, self._query, evaluation, counts, batch)
         finally:
             rows.unpersist()
         seconds = time.monotonic() - started
@@ -128,21 +128,6 @@ class _Body:
             evaluation.add_step_rows(root, rows)
         evaluation.add_steps(spark, self._query.steps)
         return evaluation
-
-    def _write(self, evaluation: Evaluation, counts: Counts, batch: MicroBatchId) -> None:
-        frames = evaluation.frames
-        parts = [
-            (each.target.topic, records(each, frames[each.input]))
-            for each in self._query.sinks
-            if isinstance(each.target, TopicSink)
-        ]
-        parts += [(self._model.letters_topic, each) for each in evaluation.letters(counts)]
-        write_records(self._model, parts, batch)
-        for sink in self._query.sinks:
-            if isinstance(sink.target, TableSink):
-                write_table(sink, frames[sink.input], batch)
-            elif not isinstance(sink.target, TopicSink):
-                show(sink, frames[sink.input], batch)
 
 
 def _read_ends(spark: Any, path: str) -> dict[str, int]:

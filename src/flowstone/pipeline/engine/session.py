@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import PipelineModel
@@ -14,6 +16,8 @@ from flowstone.pipeline.model import PipelineModel
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# How long Spark's process may take to end after its connections have.
+ENDING_TIMEOUT_S = 1.0
 DEFAULT_MASTER = "local[*]"
 # What exactly-once delivery and the times in tables rely on. A declaration cannot change them.
 REQUIRED = {
@@ -92,3 +96,14 @@ def ship(model: PipelineModel) -> None:
         file = getattr(module, "__file__", None)
         if file and Path(file).parent == model.directory:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Return whether Spark's own process, which this one started, has ended or is about to."""
+    gateway: Any = spark.sparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return False
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(ENDING_TIMEOUT_S)
+    return process.poll() is not None

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowstone.embedded import Broker
-from flowstone.pipeline import formats, tables
+from flowstone.pipeline import formats
 from flowstone.pipeline.authoring.validation import LETTERS
 from flowstone.pipeline.engine.evaluation import Evaluation
-from flowstone.pipeline.engine.outputs import MicroBatchId, records, write_records
+from flowstone.pipeline.engine.outputs import MicroBatchId, records, write_records, write_table
 from flowstone.pipeline.engine.session import ship
 from flowstone.pipeline.engine.sources import Range, read_batch
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import (
-    RECORD,
     Case,
     ConsoleSink,
     FileSource,
@@ -130,8 +129,7 @@ class _CaseRun:
             return collect(rows)
         if isinstance(target, TableSink):
             sink = replace(sink, target=replace(target, path=str(self._directory / sink.name), options={}))
-            assert isinstance(sink.target, TableSink)
-            tables.write(rows.drop(RECORD), sink.target, None)
+            write_table(sink, rows, MicroBatchId(self._model.name, self._case.name, 0, {}))
         else:
             self._broker.create_topic(target.topic, partitions=PARTITIONS)
             batch = MicroBatchId(f"{self._model.name}.{sink.name}", self._case.name, 0, {})

@@ -15,11 +15,11 @@ from flowstone.pipeline.engine import checkpoints
 from flowstone.pipeline.engine.declaring import declaration, spec_hash
 from flowstone.pipeline.engine.queries import Query, plan_queries
 from flowstone.pipeline.engine.running import BatchReport, Start
-from flowstone.pipeline.engine.session import DEFAULT_MASTER, open_session, ship
+from flowstone.pipeline.engine.session import DEFAULT_MASTER, has_ended, open_session, ship
 from flowstone.pipeline.engine.sources import Range
 from flowstone.pipeline.engine.starting import start_positions
 from flowstone.pipeline.engine.supervisor import RESTARTS_DEFAULT, Supervisor, describe
-from flowstone.pipeline.errors import PipelineError
+from flowstone.pipeline.errors import PipelineError, TryLater
 from flowstone.pipeline.model import PipelineModel, Trigger, TriggerKind
 from flowstone.pipeline.state import Run, StateStore
 
@@ -114,14 +114,12 @@ class _Session:
         spark = open_spark(self._model, self._options.master)
         ship(self._model)
         queries = plan_queries(spark, self._model)
-        self._store.store_declaration(
-            declaration(self._model, queries, [each.root for each in queries if self._model.step(each.root)])
-        )
         starts = prepare(spark, self._model, queries, self._store)
+        self._store.store_declaration(declaration(self._model, queries))
         self._run.check()
         trigger = Trigger(TriggerKind.ONCE) if self._options.once else self._model.trigger
         self._reporter.on_start(queries)
-        Supervisor(
+        supervisor = Supervisor(
             spark,
             self._model,
             trigger,
@@ -131,7 +129,17 @@ class _Session:
             on_batch=self._finished,
             on_failure=self._failed,
             stopping=self._stopping,
-        ).run()
+        )
+        try:
+            supervisor.run()
+        except Exception as error:
+            if not has_ended(spark):
+                raise
+            # A supervisor of processes may end Spark's together with this one, which is a stop like any other.
+            if not self._stopping.is_set():
+                raise TryLater(
+                    f"Spark's process has ended ({describe(error)}); see whether the memory sufficed"
+                ) from error
         if self._lost is not None:
             raise self._lost
         if self._stopping.is_set():

@@ -37,6 +37,7 @@ class Kind(StrEnum):
     RUN = "run"
     PROGRESS = "progress"
     ERROR = "error"
+    LETTERS = "letters"
 
 
 class UnreadableRecord(Exception):
@@ -171,6 +172,21 @@ class ErrorRecord(StateRecord):
     restart_in_s: float = -1.0
 
 
+@dataclass(frozen=True)
+class LettersRecord(StateRecord):
+    """What was done with dead letters: ranges of offsets as [first, last], by partition of the letters topic.
+
+    `pending` are those of a retry that has begun, and whose number is `retries`.
+    """
+
+    topic: str
+    retries: int = 0
+    to_source: bool = False  # how the pending ones are retried
+    pending: Mapping[str, Any] = field(default_factory=dict)
+    retried: Mapping[str, Any] = field(default_factory=dict)
+    dropped: Mapping[str, Any] = field(default_factory=dict)
+
+
 _NESTED: Mapping[tuple[type, str], type[StateRecord]] = {
     (Declaration, "nodes"): DeclaredNode,
     (Declaration, "queries"): DeclaredQuery,
@@ -187,6 +203,7 @@ CLASSES: Mapping[Kind, type[StateRecord]] = {
     Kind.RUN: RunRecord,
     Kind.PROGRESS: Progress,
     Kind.ERROR: ErrorRecord,
+    Kind.LETTERS: LettersRecord,
 }
 
 

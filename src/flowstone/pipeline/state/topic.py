@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from flowstone.client import EARLIEST, LATEST, ClientError, Cluster, DeliveryFailed, Producer
+from flowstone.client.security import security_of
 from flowstone.errors import ApiError
 from flowstone.pipeline.errors import PipelineError
 from flowstone.types import TopicPartition
@@ -83,7 +84,14 @@ class StateTopic:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-        admin = AdminClient({"bootstrap.servers": self._bootstrap, "client.id": CLIENT_ID, "log_level": 0})
+        admin = AdminClient(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "client.id": CLIENT_ID,
+                "log_level": 0,
+                **security_of(self._bootstrap).librdkafka(),
+            }
+        )
         new = NewTopic(STATE_TOPIC, num_partitions=1, replication_factor=-1, config=SETTINGS)
         try:
             admin.create_topics([new], operation_timeout=CREATION_DEADLINE_S)[STATE_TOPIC].result(CREATION_DEADLINE_S)

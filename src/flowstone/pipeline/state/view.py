@@ -14,6 +14,7 @@ from flowstone.pipeline.state.records import (
     ErrorRecord,
     Kind,
     Lease,
+    LettersRecord,
     Point,
     Positions,
     Progress,
@@ -37,6 +38,7 @@ class PipelineState:
     runs: tuple[RunRecord, ...] = ()  # the newest first
     progress: Mapping[str, Progress] = field(default_factory=dict)  # by query
     errors: tuple[ErrorRecord, ...] = ()  # the newest first
+    letters: Mapping[str, LettersRecord] = field(default_factory=dict)  # by topic
     # Why values cannot be read, by kind and id: they are newer than this release, or damaged.
     unreadable: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
@@ -113,5 +115,6 @@ def _build(
         runs=tuple(sorted(runs, key=lambda each: -each.number)),
         progress={id: each for id, each in sorted(found[Kind.PROGRESS].items()) if isinstance(each, Progress)},
         errors=tuple(sorted(errors, key=lambda each: -each.number)),
+        letters={id: each for id, each in found[Kind.LETTERS].items() if isinstance(each, LettersRecord)},
         unreadable=unreadable,
     )

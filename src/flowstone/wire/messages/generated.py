@@ -3580,6 +3580,158 @@ class AlterUserScramCredentialsResponse(Message):
         self.results = results
 
 
+class DescribeQuorumRequestPartition(Message):
+    __slots__ = ("partition_index",)
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+
+
+class DescribeQuorumRequestTopic(Message):
+    __slots__ = ("topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        partitions: Sequence[DescribeQuorumRequestPartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class DescribeQuorumRequest(Message):
+    __slots__ = ("topics",)
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[DescribeQuorumRequestTopic] = (),
+    ) -> None:
+        self.topics = topics
+
+
+class DescribeQuorumResponseReplica(Message):
+    __slots__ = (
+        "replica_id",
+        "replica_directory_id",
+        "log_end_offset",
+        "last_fetch_timestamp",
+        "last_caught_up_timestamp",
+    )
+
+    def __init__(
+        self,
+        *,
+        replica_id: int = 0,
+        replica_directory_id: bytes = bytes(16),
+        log_end_offset: int = 0,
+        last_fetch_timestamp: int = -1,
+        last_caught_up_timestamp: int = -1,
+    ) -> None:
+        self.replica_id = replica_id
+        self.replica_directory_id = replica_directory_id
+        self.log_end_offset = log_end_offset
+        self.last_fetch_timestamp = last_fetch_timestamp
+        self.last_caught_up_timestamp = last_caught_up_timestamp
+
+
+class DescribeQuorumResponsePartition(Message):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "error_message",
+        "leader_id",
+        "leader_epoch",
+        "high_watermark",
+        "current_voters",
+        "observers",
+    )
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+        high_watermark: int = 0,
+        current_voters: Sequence[DescribeQuorumResponseReplica] = (),
+        observers: Sequence[DescribeQuorumResponseReplica] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.high_watermark = high_watermark
+        self.current_voters = current_voters
+        self.observers = observers
+
+
+class DescribeQuorumResponseTopic(Message):
+    __slots__ = ("topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        partitions: Sequence[DescribeQuorumResponsePartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class DescribeQuorumResponseListener(Message):
+    __slots__ = ("name", "host", "port")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+
+
+class DescribeQuorumResponseNode(Message):
+    __slots__ = ("node_id", "listeners")
+
+    def __init__(
+        self,
+        *,
+        node_id: int = 0,
+        listeners: Sequence[DescribeQuorumResponseListener] = (),
+    ) -> None:
+        self.node_id = node_id
+        self.listeners = listeners
+
+
+class DescribeQuorumResponse(Message):
+    __slots__ = ("error_code", "error_message", "topics", "nodes")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        topics: Sequence[DescribeQuorumResponseTopic] = (),
+        nodes: Sequence[DescribeQuorumResponseNode] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topics = topics
+        self.nodes = nodes
+
+
 class UpdateFeaturesRequestFeatureUpdate(Message):
     __slots__ = ("feature", "max_version_level", "allow_downgrade", "upgrade_type")
 
@@ -4191,6 +4343,125 @@ class ConsumerGroupDescribeResponse(Message):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.groups = groups
+
+
+class GetTelemetrySubscriptionsRequest(Message):
+    __slots__ = ("client_instance_id",)
+
+    def __init__(
+        self,
+        *,
+        client_instance_id: bytes = bytes(16),
+    ) -> None:
+        self.client_instance_id = client_instance_id
+
+
+class GetTelemetrySubscriptionsResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "client_instance_id",
+        "subscription_id",
+        "accepted_compression_types",
+        "push_interval_ms",
+        "telemetry_max_bytes",
+        "delta_temporality",
+        "requested_metrics",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        client_instance_id: bytes = bytes(16),
+        subscription_id: int = 0,
+        accepted_compression_types: Sequence[int] = (),
+        push_interval_ms: int = 0,
+        telemetry_max_bytes: int = 0,
+        delta_temporality: bool = False,
+        requested_metrics: Sequence[str] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.client_instance_id = client_instance_id
+        self.subscription_id = subscription_id
+        self.accepted_compression_types = accepted_compression_types
+        self.push_interval_ms = push_interval_ms
+        self.telemetry_max_bytes = telemetry_max_bytes
+        self.delta_temporality = delta_temporality
+        self.requested_metrics = requested_metrics
+
+
+class PushTelemetryRequest(Message):
+    __slots__ = ("client_instance_id", "subscription_id", "terminating", "compression_type", "metrics")
+
+    def __init__(
+        self,
+        *,
+        client_instance_id: bytes = bytes(16),
+        subscription_id: int = 0,
+        terminating: bool = False,
+        compression_type: int = 0,
+        metrics: Bytes = b"",
+    ) -> None:
+        self.client_instance_id = client_instance_id
+        self.subscription_id = subscription_id
+        self.terminating = terminating
+        self.compression_type = compression_type
+        self.metrics = metrics
+
+
+class PushTelemetryResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+
+
+class ListConfigResourcesRequest(Message):
+    __slots__ = ("resource_types",)
+
+    def __init__(
+        self,
+        *,
+        resource_types: Sequence[int] = (),
+    ) -> None:
+        self.resource_types = resource_types
+
+
+class ListConfigResourcesResponseResource(Message):
+    __slots__ = ("resource_name", "resource_type")
+
+    def __init__(
+        self,
+        *,
+        resource_name: str = "",
+        resource_type: int = 16,
+    ) -> None:
+        self.resource_name = resource_name
+        self.resource_type = resource_type
+
+
+class ListConfigResourcesResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "config_resources")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        config_resources: Sequence[ListConfigResourcesResponseResource] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.config_resources = config_resources
 
 
 class DescribeTopicPartitionsRequestTopic(Message):
@@ -5628,6 +5899,7 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
         DescribeUserScramCredentialsResponse,
     ),
     (51, "AlterUserScramCredentials", 0, 0, 0, AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
+    (55, "DescribeQuorum", 0, 2, 0, DescribeQuorumRequest, DescribeQuorumResponse),
     (57, "UpdateFeatures", 0, 2, 0, UpdateFeaturesRequest, UpdateFeaturesResponse),
     (60, "DescribeCluster", 0, 2, 0, DescribeClusterRequest, DescribeClusterResponse),
     (61, "DescribeProducers", 0, 0, 0, DescribeProducersRequest, DescribeProducersResponse),
@@ -5636,6 +5908,9 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (66, "ListTransactions", 0, 2, 0, ListTransactionsRequest, ListTransactionsResponse),
     (68, "ConsumerGroupHeartbeat", 0, 1, 0, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     (69, "ConsumerGroupDescribe", 0, 1, 0, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+    (71, "GetTelemetrySubscriptions", 0, 0, 0, GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse),
+    (72, "PushTelemetry", 0, 0, 0, PushTelemetryRequest, PushTelemetryResponse),
+    (74, "ListConfigResources", 0, 1, 0, ListConfigResourcesRequest, ListConfigResourcesResponse),
     (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     (76, "ShareGroupHeartbeat", 1, 1, 0, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
     (77, "ShareGroupDescribe", 1, 1, 0, ShareGroupDescribeRequest, ShareGroupDescribeResponse),
@@ -5870,6 +6145,15 @@ __all__ = [
     "AlterUserScramCredentialsRequest",
     "AlterUserScramCredentialsResponseAlterUserScramCredentialsResult",
     "AlterUserScramCredentialsResponse",
+    "DescribeQuorumRequestPartition",
+    "DescribeQuorumRequestTopic",
+    "DescribeQuorumRequest",
+    "DescribeQuorumResponseReplica",
+    "DescribeQuorumResponsePartition",
+    "DescribeQuorumResponseTopic",
+    "DescribeQuorumResponseListener",
+    "DescribeQuorumResponseNode",
+    "DescribeQuorumResponse",
     "UpdateFeaturesRequestFeatureUpdate",
     "UpdateFeaturesRequest",
     "UpdateFeaturesResponseResult",
@@ -5903,6 +6187,13 @@ __all__ = [
     "ConsumerGroupDescribeResponseMember",
     "ConsumerGroupDescribeResponseGroup",
     "ConsumerGroupDescribeResponse",
+    "GetTelemetrySubscriptionsRequest",
+    "GetTelemetrySubscriptionsResponse",
+    "PushTelemetryRequest",
+    "PushTelemetryResponse",
+    "ListConfigResourcesRequest",
+    "ListConfigResourcesResponseResource",
+    "ListConfigResourcesResponse",
     "DescribeTopicPartitionsRequestTopic",
     "DescribeTopicPartitionsCursor",
     "DescribeTopicPartitionsRequest",

@@ -73,6 +73,10 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeCluster": NONE,
     "DescribeProducers": {TOPIC},
     "UnregisterBroker": {CLUSTER},
+    "GetTelemetrySubscriptions": NONE,
+    "PushTelemetry": NONE,
+    "DescribeQuorum": {CLUSTER},
+    "ListConfigResources": {CLUSTER},
     "DescribeTransactions": {TXN},
     "ListTransactions": NONE,
     "DescribeTopicPartitions": {TOPIC},
@@ -94,6 +98,7 @@ EXPECTED: dict[str, set[int]] = {
 # Versions whose response has no field for the error, or whose requests are others'.
 EXCEPTIONS: dict[tuple[str, int], set[int]] = {
     ("DescribeLogDirs", 1): NONE,
+    ("PushTelemetry", 0): {42},  # INVALID_REQUEST: it needs no permission, but an id that is not zero
     ("DescribeLogDirs", 2): NONE,
     ("AddPartitionsToTxn", 4): {CLUSTER},
     ("AddPartitionsToTxn", 5): {CLUSTER},

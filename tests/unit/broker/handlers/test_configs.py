@@ -158,7 +158,7 @@ def test_the_values_that_all_brokers_share_have_a_resource_of_their_own(broker: 
         (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
-        (8, "1", ErrorCode.INVALID_REQUEST),
+        (8, "2", ErrorCode.INVALID_REQUEST),
         (0, "1", ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -53,3 +53,12 @@ def test_encryption_logins_and_an_authorizer_are_enough(tmp_path):
         **write_files(tmp_path),
     }
     App(values)
+
+
+@pytest.mark.parametrize("settings", [{}, {"http.ssl.enable": "true"}, {"http.tokens.file": "tokens"}])
+def test_an_http_address_that_others_reach_must_be_secured(tmp_path, settings):
+    values = {"log.dirs": str(tmp_path), "http.listener": "0.0.0.0:9080", **settings}
+    with pytest.raises(ConfigError, match=r"needs http\.ssl\.enable=true and http\.tokens\.file.*--insecure"):
+        App(values)
+    App({**values, "listeners.insecure.enable": "true"})
+    App({**values, "http.ssl.enable": "true", "http.tokens.file": "tokens"})

@@ -10,7 +10,15 @@ import pytest
 
 from flowstone.cli.common.connection_options import profile_directory
 
-CANARY_FILES = ("admin.password", "ca.key", "server.pem", "users.scram", "client.properties", "server.properties")
+CANARY_FILES = (
+    "admin.password",
+    "http.tokens",
+    "ca.key",
+    "server.pem",
+    "users.scram",
+    "client.properties",
+    "server.properties",
+)
 
 
 @pytest.fixture
@@ -18,7 +26,8 @@ def secured(tmp_path, run, up, monkeypatch):
     """A broker that `secure init` has set up; its client's properties, and the broker."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     assert run("secure", "init", tmp_path / "secured", "--user", "admin").returncode == 0
-    broker = up("--config", "secured/server.properties", "--data", "data", "--listen", "127.0.0.1:0")
+    config = ("--config", "secured/server.properties", "--data", "data", "--listen", "127.0.0.1:0")
+    broker = up(*config, http="127.0.0.1:0")
     monkeypatch.setenv("FLOWSTONE_BOOTSTRAP", broker.address)
     return tmp_path / "secured" / "client.properties", broker
 
@@ -27,7 +36,8 @@ def secrets_in(directory: Path) -> list[str]:
     password = (directory / "admin.password").read_text().strip()
     own = (directory / "server.properties").read_text().partition('password=\\"')[2].partition("\\")[0]
     keys = [line for line in (directory / "ca.key").read_text().splitlines() if "--" not in line]
-    return [password, *keys, *([own] if own else [])]
+    token = (directory / "http.tokens").read_text().strip().partition("=")[2]
+    return [password, token, *keys, *([own] if own else [])]
 
 
 def test_a_broker_is_secured_in_one_step(secured, run, tmp_path):
@@ -52,6 +62,9 @@ def test_a_broker_is_secured_in_one_step(secured, run, tmp_path):
         run("acl", "add", "--user", "bob", "--topic", "t", "--operation", "write", "--config", client).returncode == 0
     )
     assert run("produce", "t", "--config", bob, input="x\n").stdout == "stored 1 record\n"
+    described = run("topic", "describe", "t", "--config", client)  # asks pages, with TLS and a token
+    assert (described.returncode, described.stderr) == (0, "")
+    assert "/disks cannot be read" not in described.stdout
     assert run("user", "remove", "bob", "--yes", "--config", client).stdout == "bob is removed\n"
     assert "there is no user bob" in run("user", "remove", "bob", "--yes", "--config", client).stderr
     status, log = broker.end(signal.SIGTERM)

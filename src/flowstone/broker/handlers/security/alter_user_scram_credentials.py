@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from secrets import token_bytes
 
+from flowstone.broker.requests.audit import client_fields
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.topics.metadata_changes import change
 from flowstone.cluster.decisions.scram_changes import Deletion, Outcomes, Upsertion, alter_credentials
@@ -51,6 +52,7 @@ async def handle(
     changed = [user for user, error in outcomes.items() if error is None]
     if changed:
         session = context.session
+        services.audit("users.altered", **client_fields(session), users=changed)
         logger.info("%s from %s changed the credentials of %s", session.principal, session.peer, ", ".join(changed))
     return _response(outcomes)
 

@@ -20,8 +20,8 @@ from flowstone.pipeline.formats.registry.client import (
 )
 from flowstone.pipeline.formats.registry.settings import RegistrySettings, SchemaChoice, choice_of, settings_of
 from flowstone.pipeline.model import Format, FormatKind
-from tests.spark_pipeline import schema_registry
-from tests.spark_pipeline.schema_registry import Failure, SchemaRegistry
+from tests.spark_pipeline.formats import schema_registry
+from tests.spark_pipeline.formats.schema_registry import Failure, SchemaRegistry
 
 LONG = {"schema": '"long"'}
 

@@ -22,9 +22,9 @@ from flowstone.pipeline.formats.protobuf import proto_text
 from flowstone.pipeline.formats.registry import framed
 from flowstone.pipeline.formats.registry.settings import RegistrySettings
 from flowstone.pipeline.formats.registry.wire_format import key_in_header
-from tests.spark_pipeline import schema_registry
-from tests.spark_pipeline.protobuf_messages import descriptor_set, message_class
-from tests.spark_pipeline.schema_registry import SchemaRegistry
+from tests.spark_pipeline.formats import schema_registry
+from tests.spark_pipeline.formats.protobuf_messages import descriptor_set, message_class
+from tests.spark_pipeline.formats.schema_registry import SchemaRegistry
 
 V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}, {"name": "n", "type": "int"}]}
 V2 = {**V1, "fields": [*V1["fields"], {"name": "total", "type": "double", "default": 0.5}]}  # type: ignore[misc]

@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 
 from flowstone.pipeline import PipelineError, formats
 from flowstone.pipeline.model import ERROR, Format, FormatKind
-from tests.spark_pipeline.format_records import cause, decoded, fields
+from tests.spark_pipeline.formats.format_records import cause, decoded, fields
 
 JSON = Format(
     FormatKind.JSON,

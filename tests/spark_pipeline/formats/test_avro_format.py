@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 
 from flowstone.pipeline import PipelineError, formats
 from flowstone.pipeline.model import ERROR, RECORD, Format, FormatKind
-from tests.spark_pipeline.format_records import cause, decoded, fields, records
+from tests.spark_pipeline.formats.format_records import cause, decoded, fields, records
 
 SCHEMA = {
     "type": "record",

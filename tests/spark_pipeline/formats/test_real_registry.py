@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 from flowstone.pipeline import PipelineError, formats
 from flowstone.pipeline.formats.registry import client as registry_client
 from flowstone.pipeline.model import ERROR, Format, FormatKind
-from tests.spark_pipeline import registry_server
-from tests.spark_pipeline.format_records import cause, fields, records
-from tests.spark_pipeline.protobuf_messages import descriptor_set, message_class
+from tests.spark_pipeline.formats import registry_server
+from tests.spark_pipeline.formats.format_records import cause, fields, records
+from tests.spark_pipeline.formats.protobuf_messages import descriptor_set, message_class
 
 pytestmark = pytest.mark.skipif(not os.environ.get("FLOWSTONE_SPARK_LONG"), reason="long: FLOWSTONE_SPARK_LONG=1")
 

@@ -12,8 +12,8 @@ from pyspark.sql import Row, SparkSession
 
 from flowstone.pipeline import PipelineError, formats
 from flowstone.pipeline.model import Format, FormatKind
-from tests.spark_pipeline.format_records import cause, decoded, fields
-from tests.spark_pipeline.protobuf_messages import descriptor_set, message_class, shop
+from tests.spark_pipeline.formats.format_records import cause, decoded, fields
+from tests.spark_pipeline.formats.protobuf_messages import descriptor_set, message_class, shop
 
 AT = datetime.datetime(2026, 11, 1, 10, 0, 0, 123456)
 

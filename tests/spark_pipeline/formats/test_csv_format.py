@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from flowstone.pipeline import PipelineError, formats
 from flowstone.pipeline.model import Format, FormatKind
-from tests.spark_pipeline.format_records import cause, decoded, fields
+from tests.spark_pipeline.formats.format_records import cause, decoded, fields
 
 CSV = Format(FormatKind.CSV, "id string, number int NOT NULL, total double")
 NOT_A_LINE = "MalformedValue: the value is not one line of CSV with 3 fields: "

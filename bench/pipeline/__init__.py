@@ -1,0 +1,1 @@
+"""Pipeline benchmark: a declared pipeline, the same job on Flowstone's format, and one on Spark's Kafka connector."""

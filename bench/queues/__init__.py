@@ -1,0 +1,1 @@
+"""`python -m bench.queues`: share groups beside Apache Kafka's."""

@@ -1,0 +1,1 @@
+"""Handlers of administrative APIs about the whole cluster."""
