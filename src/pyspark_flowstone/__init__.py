@@ -43,8 +43,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Return the requested columns after checking options and topics, so that `load()` reports errors."""
         from pyspark_flowstone.positions import check_subscription
-        from pyspark_flowstone.schema import spark_schema
-        from pyspark_flowstone.table_options import with_options
+        from pyspark_flowstone.schema import spark_schema, with_options
 
         options = self._source_options()
         check_subscription(options)
@@ -79,7 +78,7 @@ class DefaultSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         _check_pyspark_version()
         from pyspark_flowstone.exactly_once_sink import batch_writer
-        from pyspark_flowstone.table_options import sink_options_of
+        from pyspark_flowstone.schema import sink_options_of
 
         return batch_writer(sink_options_of(self.options, schema), schema, overwrite)
 
@@ -87,7 +86,7 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         _check_pyspark_version()
         from pyspark_flowstone.exactly_once_sink import stream_writer
-        from pyspark_flowstone.table_options import sink_options_of
+        from pyspark_flowstone.schema import sink_options_of
 
         return stream_writer(sink_options_of(self.options, schema), schema)
 
@@ -95,7 +94,7 @@ class DefaultSource(DataSource):
         """Return the parsed options. `schema` is a table's, which has options too."""
         _check_pyspark_version()
         from pyspark_flowstone.options import parse_options
-        from pyspark_flowstone.table_options import source_options
+        from pyspark_flowstone.schema import source_options
 
         return parse_options(source_options(self.options, schema))
 
