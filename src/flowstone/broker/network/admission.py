@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from flowstone.authentication.distinguished_names import subject_of
 from flowstone.authentication.errors import LoginRefused
+from flowstone.broker.authentication.jwks import TokenVerifier, token_verifier
 from flowstone.broker.authentication.listener_security import ListenerSecurity
 from flowstone.broker.authentication.mechanisms import Credentials
 from flowstone.broker.authentication.sasl_login import LOGIN, USER_TYPE, SaslLogin
@@ -55,10 +56,15 @@ class Admission:
             lambda: services.metadata.image.scram_credentials,
             lambda: services.metadata.image.scram_secret or own_secret,
             services.workers,
+            self._tokens(services) if "OAUTHBEARER" in security.mechanisms else None,
         )
         # When each began, in order of time.
         self._handshakes: dict[TlsChannel, float] = {}
         self._logins: dict[Connection, float] = {}
+
+    @staticmethod
+    def _tokens(services: Services) -> TokenVerifier:
+        return token_verifier(services.config, services.workers, services.clock)
 
     @property
     def handshake_count(self) -> int:
