@@ -8,8 +8,9 @@ import typer
 
 # In the order of the help. Each module has one command, or a few of one topic, and a function `register`.
 MODULES = (
-    "new", "check", "cases", "run", "status", "plan", "diff", "letters", "reset", "compact", "graph", "schema",
-)  # fmt: skip
+    *("new", "check", "cases", "run", "status", "plan", "diff", "letters", "reset", "compact", "submit"),
+    *("graph", "schema"),
+)
 
 
 def register(app: typer.Typer) -> None:
