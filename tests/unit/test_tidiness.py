@@ -140,6 +140,7 @@ REASONS = {
     "src/flowstone/pipeline/authoring": BY_PIPELINES,
     "src/flowstone/pipeline/engine": BY_PIPELINES,
     "src/flowstone/pipeline/operations": BY_PIPELINES,
+    "src/flowstone/pipeline/operations/letters": BY_PIPELINES,
     "src/flowstone/pipeline/tables": "written by Spark's tasks, read by others: tests/spark_pipeline/test_tables.py",
     "src/flowstone/queues": "through the queue, against a broker: tests/unit/queues/test_queue.py",
     "src/flowstone/replication": BY_SIMULATION,
