@@ -98,7 +98,7 @@ EXPECTED: dict[str, set[int]] = {
 # Versions whose response has no field for the error, or whose requests are others'.
 EXCEPTIONS: dict[tuple[str, int], set[int]] = {
     ("DescribeLogDirs", 1): NONE,
-    ("PushTelemetry", 0): {42},  # INVALID_REQUEST: it needs no permission, but an id that is not zero
+    ("PushTelemetry", 0): {117},  # UNKNOWN_SUBSCRIPTION_ID: it needs no permission, but a subscription
     ("DescribeLogDirs", 2): NONE,
     ("AddPartitionsToTxn", 4): {CLUSTER},
     ("AddPartitionsToTxn", 5): {CLUSTER},
