@@ -227,12 +227,12 @@ class History:
         }  # fmt: skip
 
     def settle(self) -> None:
-        self.coordinator.advance(CHANGE_TIMEOUT_MS)
-        for _ in range(12):
+        steps = 12
+        for _ in range(steps):
             for member in self.members.values():
                 self.send(member)
             self.initialize()
-            self.coordinator.advance(2000)
+            self.coordinator.advance(2 * CHANGE_TIMEOUT_MS // steps)
         self.check()
         if not self.members:
             return
