@@ -11,8 +11,7 @@ from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.dead_letters import DeadLetterQueues
 from flowstone.broker.sharing.led_share_partition import LedSharePartition
-from flowstone.broker.sharing.share_counts import ShareCounts
-from flowstone.broker.sharing.share_services import ShareServices
+from flowstone.broker.sharing.share_services import ShareCounts, ShareServices
 from flowstone.broker.sharing.share_sessions import MemberKey, Place, ShareSession, ShareSessions
 from flowstone.cluster.metadata import Metadata
 from flowstone.coordinator.share.records import ShareKey

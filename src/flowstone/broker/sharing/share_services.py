@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from flowstone.broker.coordinators.group_settings import GroupSettingsSource
@@ -9,7 +10,6 @@ from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.acquisition import Acquired
 from flowstone.broker.sharing.dead_letters import DeadLetterQueues
-from flowstone.broker.sharing.share_counts import ShareCounts
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.segments.cached_reads import LogSlice
@@ -17,6 +17,17 @@ from flowstone.ports.clock import Clock
 
 # Why the share coordinator refuses a leader for good.
 FENCED = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
+
+
+@dataclass(slots=True)
+class ShareCounts:
+    """What the share groups of this broker have done since its start, over all share partitions that it leads."""
+
+    deliveries: int = 0  # of records, the first ones and later ones
+    redeliveries: int = 0
+    acknowledgements: int = 0  # of records, that are durable or need not be
+    dead_letters: int = 0
+    failed_writes: int = 0
 
 
 class Waiter(Protocol):
