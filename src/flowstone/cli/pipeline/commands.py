@@ -8,7 +8,8 @@ import typer
 
 # In the order of the help. Each module has one command, or a few of one topic, and a function `register`.
 MODULES = (
-    "new", "check", "cases", "run", "status", "plan", "diff", "letters", "reset", "compact", "graph", "schema",
+    "new", "check", "cases", "run", "status", "plan", "diff", "letters", "reset", "replay",
+    "compact", "graph", "schema",
 )  # fmt: skip
 
 
