@@ -292,11 +292,13 @@ class App:
     def _open_zookeeper(self) -> Consensus:
         from flowstone.cluster.logs.local_copy import LocalCopy
         from flowstone.cluster.zookeeper.consensus import ZooKeeperConsensus
+        from flowstone.cluster.zookeeper.ensemble_login import ensemble_login
 
         check_unused(self._files, self.config.log_directories)
         copy = LocalCopy(self._files, self.config.log_directories, self._clock)
         session_timeout_s = self.config.zookeeper_session_timeout_ms / 1000
-        return ZooKeeperConsensus(self.config.zookeeper_connect, session_timeout_s, copy, self._clock)
+        login = ensemble_login(self.config)
+        return ZooKeeperConsensus(self.config.zookeeper_connect, session_timeout_s, copy, self._clock, login)
 
     def _open_logs(self, cluster_id: str | None) -> LogManager:
         return LogManager(

@@ -1,7 +1,8 @@
 """No request holds the event loop for long, however large the limits let it be: a search over every API.
 
 `make test` searches with requests of some thousand elements. FLOWSTONE_HOSTILE_LONG=1 makes them as large as the limits
-allow (about ten minutes).
+allow (about ten minutes). FLOWSTONE_HOSTILE_ACCESS=allowed or denied runs it with an authorizer that allows or denies
+everything.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.cli.up.process import collector_paused
 from flowstone.wire.apis import APIS
+from tests.support.acl_clients import STANDARD
 from tests.support.running_app import RunningApp
 from tests.support.transactions import TransactionClient
 from tests.support.wire_client import Client, Closed, api_key, frame
@@ -32,6 +35,7 @@ TIMEOUT_S = 120.0
 PRODUCE = 0
 
 IS_LONG = bool(os.environ.get("FLOWSTONE_HOSTILE_LONG"))
+ACCESS = os.environ.get("FLOWSTONE_HOSTILE_ACCESS", "")
 CASES = list(cases())
 
 
@@ -51,6 +55,8 @@ def collector() -> Iterator[None]:
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     data = str(tmp_path_factory.mktemp("stretches"))
     settings = {"group_initial_rebalance_delay_ms": "0", "max_partitions": "60000"}
+    if ACCESS:
+        settings |= {"authorizer_class_name": STANDARD, "super_users": "User:ANONYMOUS"}
     with RunningApp(data, **settings) as running:
         with Client(running.app.addresses["PLAINTEXT"], TIMEOUT_S) as client:
             assert client.create_topic(WIDE, WIDE_PARTITIONS) == 0
@@ -62,6 +68,11 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
             assert producer.pair == (0, 0)
             commit = next(case for case in CASES if case.name == "OffsetCommit of many partitions")
             assert client.ask(commit.version, commit.make(WIDE_PARTITIONS)).topics[0].partitions[0].error_code == 0
+        if ACCESS == "denied":
+            access = running.app.services.access
+            assert access is not None
+            running.call(partial(setattr, access._authorizer, "_super_users", frozenset()))
+            running.call(access._forget)
         yield running
 
 

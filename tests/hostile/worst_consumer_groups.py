@@ -23,6 +23,8 @@ def consumer_group_cases() -> Iterator[Case]:
             topics=[m.DescribeQuorumRequestTopic(topic_name=name, partitions=[]) for name in _names(n)]
         ),
     )
+    yield Case("GetTelemetrySubscriptions", 0, lambda n: m.GetTelemetrySubscriptionsRequest())
+    yield Case("PushTelemetry", 0, lambda n: m.PushTelemetryRequest(client_instance_id=b"i" * 16, metrics=bytes(n)))
     yield Case("ConsumerGroupDescribe", 1, lambda n: m.ConsumerGroupDescribeRequest(group_ids=_names(n)))
 
 

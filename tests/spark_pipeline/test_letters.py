@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from flowstone.pipeline.operations import letter_retry
+from flowstone.pipeline.operations.letters import retrying as letter_retry
 from tests.spark_pipeline.commands import command, document, refusal
 from tests.spark_pipeline.shop import STEPS, Shop, order
 

@@ -6,7 +6,7 @@ import threading
 
 from confluent_kafka import Consumer
 
-from flowstone.embedded import Broker
+from flowstone.embedded import Broker, Cluster
 
 SESSION_S = 30
 HEARTBEAT_MS = 100
@@ -21,7 +21,7 @@ CLASSIC_TIMES: dict[str, str | int | bool] = {
 class PollingMember:
     """Commits what it has read, every tenth of a second, until it leaves."""
 
-    def __init__(self, broker: Broker, group_id: str, topic: str, **more: str | int | bool) -> None:
+    def __init__(self, broker: Broker | Cluster, group_id: str, topic: str, **more: str | int | bool) -> None:
         """`more` are settings of the client, with underscores for dots."""
         self._consumer = Consumer(
             {

@@ -79,7 +79,7 @@ class TopicBroker:
             workers=workers,
             groups=cast(Any, SimpleNamespace(settings=None)),
             transactions=cast(Any, None),
-            share_states=cast(Any, None),
+            share_states=cast(Any, SimpleNamespace(peers=None)),
         )
         self._workers = workers
         self.network = topic.network.host(f"host-{node_id}")

@@ -11,6 +11,7 @@ from flowstone.broker.quotas.client_quotas import ClientQuotas
 from flowstone.broker.requests.access import open_access
 from flowstone.broker.requests.audit import AuditLog, open_audit
 from flowstone.broker.requests.broker_metrics import Metrics
+from flowstone.broker.requests.client_telemetry import ClientTelemetry
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.disk_floor import DiskFloor
 from flowstone.broker.requests.producer_admission import ProducerAdmission
@@ -75,9 +76,10 @@ def make_services(
         groups=groups,
         transactions=transactions,
         share_states=share_states,
-        sharing=SharePartitions(partitions, share_states, groups.settings, clock, workers),
+        sharing=SharePartitions(partitions, share_states, groups.settings, clock, workers, metadata),
         cluster=cluster,
         metrics=Metrics(),
+        telemetry=ClientTelemetry(metadata, clock),
         metadata_parts=MetadataParts(),
         disk_floor=DiskFloor(),
         log_starts=LogStarts(),

@@ -294,7 +294,12 @@ class BrokerConfig(AccessConfig):
         "log.cleaner.enable", Kind.BOOLEAN, True, "Whether compacted topics are compacted."
     )
     log_cleaner_backoff_ms: int = broker_setting(
-        "log.cleaner.backoff.ms", Kind.LONG, 15 * SECOND_MS, "How often the broker checks for logs to compact.", low=1
+        "log.cleaner.backoff.ms",
+        Kind.LONG,
+        15 * SECOND_MS,
+        "How often the broker checks for logs to compact.",
+        low=1,
+        read_only=False,
     )
     log_cleaner_dedupe_buffer_size: int = broker_setting(
         "log.cleaner.dedupe.buffer.size",
@@ -302,6 +307,7 @@ class BrokerConfig(AccessConfig):
         128 * MIB,
         "Memory for the keys of a log during compaction, 30 bytes per key; more keys take several rounds.",
         low=MIB,
+        read_only=False,
     )
     log_cleaner_io_max_bytes_per_second: float = broker_setting(
         "log.cleaner.io.max.bytes.per.second",
@@ -309,6 +315,7 @@ class BrokerConfig(AccessConfig):
         sys.float_info.max,
         "Maximum bytes per second that compaction reads and writes.",
         low=1,
+        read_only=False,
     )
     log_scrub_bytes_per_second: int = broker_setting(
         "log.scrub.bytes.per.second",

@@ -39,6 +39,39 @@ class ClusterConfig(ConnectionSecurityConfig):
         "acknowledging after two thirds of it.",
         low=1,
     )
+    zookeeper_ssl_client_enable: bool = broker_setting(
+        "zookeeper.ssl.client.enable", Kind.BOOLEAN, False, "Whether connections to ZooKeeper are encrypted."
+    )
+    zookeeper_ssl_truststore_location: str = broker_setting(
+        "zookeeper.ssl.truststore.location",
+        Kind.STRING,
+        "",
+        "A PEM file with the certificates of the authorities that sign the certificates of ZooKeeper servers.",
+    )
+    zookeeper_ssl_keystore_location: str = broker_setting(
+        "zookeeper.ssl.keystore.location",
+        Kind.STRING,
+        "",
+        "A PEM file with the key and the certificate that this broker shows to ZooKeeper.",
+    )
+    zookeeper_ssl_keystore_password: str = broker_setting(
+        "zookeeper.ssl.keystore.password", Kind.PASSWORD, "", "The password of that key, if it is encrypted."
+    )
+    zookeeper_ssl_endpoint_identification_algorithm: str = broker_setting(
+        "zookeeper.ssl.endpoint.identification.algorithm",
+        Kind.STRING,
+        "https",
+        "With https the certificate of a ZooKeeper server must be for the name in zookeeper.connect; empty: for any "
+        "name.",
+        choices=("", "https"),
+    )
+    zookeeper_auth_file: str = broker_setting(
+        "zookeeper.auth.file",
+        Kind.STRING,
+        "",
+        "A file with a line user:password, which only its owner may read. Brokers log in to ZooKeeper with it "
+        "(digest), and only this login may read and change what they store there: users, access rules, all metadata.",
+    )
     inter_broker_listener_name: str = broker_setting(
         "inter.broker.listener.name",
         Kind.STRING,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flowstone.config.setting import INT_MAX, LONG_MAX, Kind, broker_setting
+from flowstone.config.setting import HOUR_MS, INT_MAX, LONG_MAX, Kind, broker_setting
 
 LISTENER_PREFIX = "listener.name."
 SCRAM_NAMES = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-SASL_MECHANISMS = ("PLAIN", *SCRAM_NAMES)
+SASL_MECHANISMS = ("PLAIN", *SCRAM_NAMES, "OAUTHBEARER")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -54,7 +54,7 @@ class ConnectionSecurityConfig:
         Kind.STRING,
         "SCRAM-SHA-512",
         "The mechanism with which this broker logs in to other brokers; the user is that of sasl.jaas.config.",
-        choices=SASL_MECHANISMS,
+        choices=("PLAIN", *SCRAM_NAMES),
     )
     sasl_jaas_config: str = broker_setting(
         "sasl.jaas.config",
@@ -62,6 +62,39 @@ class ConnectionSecurityConfig:
         "",
         "Users, in Kafka's form: a login module, required, and options; username and password are those with which "
         "this broker logs in to others, and user_NAME the password of a user who logs in with PLAIN.",
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str = broker_setting(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        Kind.STRING,
+        "",
+        "The keys with which tokens of OAUTHBEARER are signed (JWKS): an https URL, or file:///PATH. Required for this "
+        "mechanism.",
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = broker_setting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms", Kind.LONG, HOUR_MS, "How often these keys are read again.", low=1
+    )
+    sasl_oauthbearer_expected_issuer: str = broker_setting(
+        "sasl.oauthbearer.expected.issuer",
+        Kind.STRING,
+        "",
+        "The issuer (iss) that tokens must have. Required for OAUTHBEARER.",
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = broker_setting(
+        "sasl.oauthbearer.expected.audience",
+        Kind.LIST,
+        (),
+        "The audiences (aud) of which tokens must have one. Required for OAUTHBEARER.",
+    )
+    sasl_oauthbearer_sub_claim_name: str = broker_setting(
+        "sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub", "The claim of a token that names the user."
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = broker_setting(
+        "sasl.oauthbearer.clock.skew.seconds",
+        Kind.INT,
+        30,
+        "How far the clock of the issuer of tokens may differ from this broker's.",
+        low=0,
+        high=3600,
     )
     connections_max_reauth_ms: int = broker_setting(
         "connections.max.reauth.ms",

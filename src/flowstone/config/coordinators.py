@@ -301,3 +301,9 @@ class CoordinatorConfig(ClusterConfig):
         low=0,
         high=500,
     )
+    errors_deadletterqueue_topic_name_prefix: str = broker_setting(
+        "errors.deadletterqueue.topic.name.prefix",
+        Kind.STRING,
+        "dlq.",
+        "How the names of topics must begin that share groups use as dead letter queues.",
+    )

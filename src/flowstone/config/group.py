@@ -125,6 +125,20 @@ class GroupSettings:
         low=1000,
         high=1_000_000,
     )
+    errors_deadletterqueue_topic_name: str = _own(
+        "errors.deadletterqueue.topic.name",
+        Kind.STRING,
+        "",
+        "The topic to which records are copied that a share group rejects, or that were delivered too often; empty: "
+        "none. It must exist, and its errors.deadletterqueue.group.enable must be true.",
+    )
+    errors_deadletterqueue_copy_record_enable: bool = _own(
+        "errors.deadletterqueue.copy.record.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether copies in the dead letter queue have the key and the value of the record, or only headers that say "
+        "where the record is.",
+    )
 
 
 _FIELDS = {each.metadata["setting"].name: each for each in dataclasses.fields(GroupSettings)}
@@ -151,6 +165,7 @@ def parse_group_settings(broker: CoordinatorConfig, values: Mapping[str, str]) -
         if (session in values or heartbeat in values) and _value(settings, session) <= _value(settings, heartbeat):
             raise ConfigError(f"{session} must be greater than {heartbeat}")
     _check_backoff(settings, values)
+    _check_dead_letters(broker, settings)
     return settings
 
 
@@ -220,6 +235,15 @@ def _check_backoff(settings: GroupSettings, values: Mapping[str, str]) -> None:
         raise ConfigError(
             f"share.redelivery.backoff.ms ({settings.share_redelivery_backoff_ms}) is larger than "
             f"share.redelivery.backoff.max.ms ({settings.share_redelivery_backoff_max_ms})"
+        )
+
+
+def _check_dead_letters(broker: CoordinatorConfig, settings: GroupSettings) -> None:
+    name, prefix = settings.errors_deadletterqueue_topic_name, broker.errors_deadletterqueue_topic_name_prefix
+    if name and (name.startswith("__") or not name.startswith(prefix)):
+        raise ConfigError(
+            f"errors.deadletterqueue.topic.name: {name!r} must begin with {prefix!r}, the broker's "
+            "errors.deadletterqueue.topic.name.prefix, and not with '__'"
         )
 
 

@@ -13,7 +13,7 @@ from flowstone.client.connection import CONNECT_TIMEOUT_S, Address
 from flowstone.client.coordinators import CoordinatorKind
 from flowstone.client.errors import Disconnected, LeaderMoved, Retriable, UnknownTopic, refusal
 from flowstone.client.peer import Peer, secured
-from flowstone.client.security import security_of
+from flowstone.client.security import ClientSecurity, security_of
 from flowstone.client.wire_session import Response
 from flowstone.errors import ErrorCode
 from flowstone.ports.clock import SystemClock
@@ -39,10 +39,11 @@ class TopicLeaders(NamedTuple):
 
 
 class Connections:
-    def __init__(self, bootstrap: str, client_id: str) -> None:
+    def __init__(self, bootstrap: str, client_id: str, security: ClientSecurity | None = None) -> None:
         """Create the set without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT."""
         self._bootstrap, self._client_id = parse_bootstrap(bootstrap), client_id
-        self._network, self._clock = secured(SystemNetwork(), security_of(bootstrap)), SystemClock()
+        self._network = secured(SystemNetwork(), security or security_of(bootstrap))
+        self._clock = SystemClock()
         self._known: tuple[Address, ...] = ()
         self._peers: dict[tuple[str, Address], Peer] = {}
 

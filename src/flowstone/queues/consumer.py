@@ -49,7 +49,7 @@ class Consumer:
         self.lost_count = 0
         self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._run, name=f"queue-{options.topic}", daemon=True)
-        self._connections = Connections(options.bootstrap, options.client_id)
+        self._connections = Connections(options.bootstrap, options.client_id, options.security)
         self._membership = Membership(self._connections, options.group, options.topic, self._assign)
         self._sessions: dict[Address, LeaderSession] = {}
         self._running: set[asyncio.Task[None]] = set()

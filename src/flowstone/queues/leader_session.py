@@ -229,8 +229,9 @@ class LeaderSession:
             raise refusal(code, f"the broker at {self._address}", message)
 
     def _note_lock(self, lock_ms: int) -> None:
-        if lock_ms > 0:
+        if lock_ms > 0 and self.held.lock_s != lock_ms / 1000:
             self.held.lock_s = lock_ms / 1000
+            self._next_renewal_check_s = 0.0  # it was set for locks of another duration
 
     def _answered(self, place: Place, ranges: list[AckRange], code: int) -> None:
         is_accepted = code == ErrorCode.NONE

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flowstone.client.security import ClientSecurity
+
 IN_FLIGHT_MAX = 10_000
 BEGINNINGS = ("earliest", "latest", None)
 
@@ -19,6 +21,7 @@ class QueueOptions:
     raise_errors: bool
     client_id: str
     connect_s: float
+    security: ClientSecurity | None = None  # None: that of the process
 
     def __post_init__(self) -> None:
         """Raise ValueError for an option without sense."""

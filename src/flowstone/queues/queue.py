@@ -6,12 +6,13 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
 from typing import Self
 
+from flowstone.client.security import parse_security
 from flowstone.queues.consumer import Consumer
 from flowstone.queues.options import QueueOptions
 from flowstone.queues.task import Task
@@ -44,13 +45,15 @@ class Queue:
         hold_max_s: float = DEFAULT_HOLD_MAX_S,
         idle_s: float | None = None,
         client_id: str = "flowstone-queue",
+        security: Mapping[str, str] | None = None,
     ) -> None:
         """Create the queue without connecting.
 
         `in_flight` limits the tasks that this queue has locked. `begin` is where a new group begins in the topic; None
         leaves it to the broker's settings. With `raise_errors` an exception of a body leaves the `with` statement; else
-        it is logged, and work goes on. With `idle_s` iteration ends when no task arrives for so many seconds. Raises
-        ValueError or BadAddress for an option without sense.
+        it is logged, and work goes on. With `idle_s` iteration ends when no task arrives for so many seconds.
+        `security` has Kafka's client properties for TLS and SASL, such as security.protocol. Raises ValueError,
+        BadAddress or ConfigError for an option without sense.
         """
         self._options = QueueOptions(
             topic=topic,
@@ -62,6 +65,7 @@ class Queue:
             raise_errors=raise_errors,
             client_id=client_id,
             connect_s=CONNECT_S,
+            security=None if security is None else parse_security(security),
         )
         self._idle_s = idle_s
         self._consumer = Consumer(self._options)

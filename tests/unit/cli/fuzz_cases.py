@@ -68,6 +68,8 @@ BASELINES: dict[str, list[str]] = {
     "pipeline letters show": ["a-directory", "0-0"],
     "pipeline letters retry": ["a-directory", "--all"],
     "pipeline letters drop": ["a-directory", "--all", "--yes"],
+    "pipeline replay": ["a-directory", "--from", "earliest", "--yes"],
+    "pipeline backfill": ["a-directory", "--yes"],
     "pipeline reset": ["a-directory", "--to", "earliest", "--yes"],
     "txn describe": ["fuzzed-transaction"],
     "txn producers": [f"{TOPIC}/0"],

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from flowstone.authentication import plain
 from flowstone.authentication.errors import LoginRefused
+from flowstone.authentication.oauthbearer import END_OF_FAILURE, INVALID_TOKEN, parse_message
 from flowstone.authentication.scram import (
     NONCE_CHARACTERS,
     ScramCredential,
@@ -22,6 +23,7 @@ from flowstone.authentication.scram import (
     has_password,
     invented_credential,
 )
+from flowstone.broker.authentication.jwks import TokenVerifier
 from flowstone.broker.loop.workers import Workers
 
 
@@ -52,6 +54,8 @@ class Credentials:
     # The secret behind the salts of users who do not exist.
     secret: Callable[[], bytes]
     workers: Workers
+    # Of listeners with OAUTHBEARER.
+    tokens: TokenVerifier | None = None
 
 
 class Plain:
@@ -101,3 +105,23 @@ class Scram:
     def _credential(self, user: str) -> ScramCredential:
         found = self._credentials.scram().get((user, self._mechanism))
         return found or invented_credential(self._mechanism, user, self._credentials.secret())
+
+
+class OAuthBearer:
+    """OAUTHBEARER: one message with a token. The reason why it is refused follows the client's second message."""
+
+    def __init__(self, tokens: TokenVerifier) -> None:
+        self._tokens = tokens
+        self._refused: LoginRefused | None = None
+
+    async def step(self, message: bytes) -> Step:
+        if self._refused is not None:
+            if message != END_OF_FAILURE:
+                raise LoginRefused("the client did not end its failed login")
+            raise self._refused
+        try:
+            valid = await self._tokens.verify(parse_message(message))
+        except LoginRefused as error:
+            self._refused = error
+            return Step(INVALID_TOKEN)
+        return Step(b"", Authenticated(valid.user, valid.expires_at_ms))

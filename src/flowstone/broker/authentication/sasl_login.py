@@ -14,7 +14,7 @@ from typing import NamedTuple
 from flowstone.authentication.errors import LoginRefused
 from flowstone.authentication.scram import MECHANISMS
 from flowstone.broker.authentication.listener_security import ListenerSecurity
-from flowstone.broker.authentication.mechanisms import Authenticated, Credentials, Mechanism, Plain, Scram
+from flowstone.broker.authentication.mechanisms import Authenticated, Credentials, Mechanism, OAuthBearer, Plain, Scram
 from flowstone.broker.requests.audit import LOGIN_FAILED, client_fields
 from flowstone.broker.requests.session import ClientSession, Principal
 from flowstone.errors import ApiError, ErrorCode
@@ -150,4 +150,7 @@ class SaslLogin:
     def _new(self, name: str) -> Mechanism:
         if name == "PLAIN":
             return Plain(self._security.users, self._credentials)
+        if name == "OAUTHBEARER":
+            assert self._credentials.tokens is not None
+            return OAuthBearer(self._credentials.tokens)
         return Scram(MECHANISMS[name], self._credentials)

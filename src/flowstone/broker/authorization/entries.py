@@ -11,7 +11,7 @@ from flowstone.broker.authorization.whole_requests import Check, access_of, refu
 from flowstone.broker.loop.time_slices import batched
 from flowstone.broker.requests.access import Access
 from flowstone.broker.requests.context import RequestContext, Services
-from flowstone.broker.requests.error_responses import refused_entries
+from flowstone.broker.requests.error_responses import has_error_of_its_own, refused_entries
 from flowstone.broker.requests.permissions import Permission
 from flowstone.broker.requests.session import ClientSession
 from flowstone.cluster.decisions.acl_changes import CLUSTER_NAME
@@ -73,8 +73,13 @@ class Entries:
 
     def restrict(self, services: Services, context: RequestContext, request: Any) -> Restricting:
         access, session, image = access_of(services), context.session, services.metadata.image
-        for check in self._whole:
-            check.require(access, session, request)
+        try:
+            for check in self._whole:
+                check.require(access, session, request)
+        except ApiError as refused_whole:
+            if has_error_of_its_own(APIS[context.api_key].name, context.api_version):
+                raise
+            return (yield from self._refuse_all(context, request, refused_whole))
         if self._unless is not None and access.may(session, self._unless):
             return None
         allowed: list[Any] = []
@@ -97,6 +102,12 @@ class Entries:
             yield from self._add_refused(context, request, entries, ApiError(code, messages[code]), added)
         answer = None if allowed else APIS[context.api_key].response()
         return self.restriction(context, request, _adding(added), answer)
+
+    def _refuse_all(self, context: RequestContext, request: Any, error: ApiError) -> Restricting:
+        """Refuse every entry, since the response has no other field for the error; in slices, as they may be many."""
+        added: dict[str, list[Any]] = {}
+        yield from self._add_refused(context, request, list(getattr(request, self.array) or ()), error, added)
+        return self.restriction(context, request, _adding(added), APIS[context.api_key].response())
 
     def restriction(
         self, context: RequestContext, request: Any, complete: Callable[[Any], Any], answer: Any
@@ -135,14 +146,12 @@ class Entries:
         self, context: RequestContext, request: Any, entries: list[Any], error: ApiError, added: dict[str, list[Any]]
     ) -> Generator[None, None, None]:
         """Add to `added` the response's entries that refuse these entries of the request."""
+        part = copy.copy(request)
+        setattr(part, self.array, entries)
         api_name = APIS[context.api_key].name
-        for some in batched(entries, ENTRIES_AT_ONCE):
-            part = copy.copy(request)
-            setattr(part, self.array, some)
-            found = refused_entries(api_name, context.api_version, part, error.code, error.message or "")
-            for array, values in found.items():
-                added.setdefault(array, []).extend(values)
-            yield
+        found = yield from refused_entries(api_name, context.api_version, part, error.code, error.message or "")
+        for array, values in found.items():
+            added.setdefault(array, []).extend(values)
 
 
 def _adding(added: dict[str, list[Any]]) -> Callable[[Any], Any]:

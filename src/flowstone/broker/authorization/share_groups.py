@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from flowstone.broker.authorization.entries import Entries
@@ -11,14 +12,18 @@ from flowstone.broker.authorization.whole_requests import Check, access_of, refu
 from flowstone.broker.loop.time_slices import batched
 from flowstone.broker.requests.access import Access
 from flowstone.broker.requests.context import RequestContext, Services
-from flowstone.broker.requests.permissions import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
+from flowstone.broker.requests.permissions import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE, TOPIC_READ
 from flowstone.broker.requests.session import ClientSession
+from flowstone.broker.sharing.share_sessions import MemberKey
 from flowstone.cluster.decisions.acl_operations import GROUP_OPERATIONS, ResourceType
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
+
+# Members of share groups whose sessions were checked since the rules changed; more are checked again.
+CHECKED_MEMBERS_MAX = 10_000
 
 
 class SubscribingMembers:
@@ -74,6 +79,63 @@ class DescribedMembers(Entries):
             return complete(response)
 
         return Restriction(hide, None if restriction is None else restriction.answer)
+
+
+class SharedTopics(Entries):
+    """The topics of ShareFetch and ShareAcknowledge, and those that the member's session has from earlier requests.
+
+    The handler sees the request even if all of its topics are refused, because the session counts requests. A session
+    is checked again after the rules have changed; topics that may not be read any more are taken from it.
+    """
+
+    def __init__(self, topic: type[Any], partition: type[Any]) -> None:
+        """Guard requests whose topics and partitions are of these classes."""
+        super().__init__("topics", TOPIC_READ, whole=(Check(GROUP_READ, "group_id"),))
+        self._is_simple = False  # the topics have ids and no names
+        self._topic, self._partition = topic, partition
+
+    def allows(self, services: Services, context: RequestContext, request: Any) -> bool:
+        if not super().allows(services, context, request):
+            return False
+        decisions = access_of(services).decisions_of(context.session)
+        return MemberKey(request.group_id, request.member_id) in decisions.checked_members
+
+    def restrict(self, services: Services, context: RequestContext, request: Any) -> Restricting:
+        restriction = yield from super().restrict(services, context, request)
+        lost = yield from self._take_lost(services, context, request)
+        if restriction is None and not lost:
+            return None
+        complete = unchanged if restriction is None else restriction.complete
+
+        def tell(response: Any) -> Any:
+            response.responses = [*response.responses, *lost]
+            return complete(response)
+
+        return Restriction(tell)
+
+    def _take_lost(self, services: Services, context: RequestContext, request: Any) -> Generator[None, None, list[Any]]:
+        """Take the topics from the member's session that it may not read any more; return their refusals."""
+        key = MemberKey(request.group_id, request.member_id)
+        access, session = access_of(services), services.sharing.sessions.find(key)
+        lost: dict[bytes, list[Any]] = {}
+        for some in batched(tuple(session.places) if session is not None else ()):
+            for place in some:
+                topic = services.metadata.image.topics_by_id.get(place.topic_id)
+                if topic is None or access.check(context.session, TOPIC_READ, topic.name):
+                    continue
+                if session is not None:
+                    session.places.pop(place, None)
+                services.sharing.forget(key, place)
+                lost.setdefault(place.topic_id, []).append(self._partition(partition_index=place.partition))
+            yield
+        checked = access.decisions_of(context.session).checked_members
+        if len(checked) >= CHECKED_MEMBERS_MAX:
+            checked.clear()
+        checked.add(key)
+        topics = [self._topic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in lost.items()]
+        added: dict[str, list[Any]] = {}
+        yield from self._add_refused(context, request, topics, refusal(TOPIC_READ), added)
+        return added.get("responses", [])
 
 
 class DescribedShareOffsets(Entries):

@@ -90,10 +90,11 @@ class AddedPartitions(Entries):
             if not self._brokers.allows(services, context, request):
                 yield from self._brokers.restrict(services, context, request)
             return None
-        topics = request.v3_and_below_topics
+        topics, access = request.v3_and_below_topics, access_of(services)
+        may_use_id = all(check.is_met(access, context.session, request) for check in self._whole)
         restriction = yield from super().restrict(services, context, request)
-        if restriction is None:
-            return None
+        if restriction is None or not may_use_id:
+            return restriction
         allowed = {id(topic) for topic in request.v3_and_below_topics} if restriction.answer is None else ()
         results: list[AddPartitionsToTxnResponseTopic] = []
         for topic in topics:

@@ -13,7 +13,12 @@ from types import MappingProxyType
 
 from flowstone.broker.authorization.entries import Entries, ProducedTopics
 from flowstone.broker.authorization.guards import Guard
-from flowstone.broker.authorization.share_groups import DescribedMembers, DescribedShareOffsets, SubscribingMembers
+from flowstone.broker.authorization.share_groups import (
+    DescribedMembers,
+    DescribedShareOffsets,
+    SharedTopics,
+    SubscribingMembers,
+)
 from flowstone.broker.authorization.special import (
     ALTERED_CONFIGS,
     DESCRIBED_CONFIGS,
@@ -51,6 +56,12 @@ from flowstone.broker.requests.permissions import (
 )
 from flowstone.cluster.decisions.acl_operations import ResourceType
 from flowstone.wire.apis import APIS
+from flowstone.wire.messages import (
+    ShareAcknowledgeRequestPartition,
+    ShareAcknowledgeRequestTopic,
+    ShareFetchRequestPartition,
+    ShareFetchRequestTopic,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +105,8 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "ConsumerGroupDescribe": DescribedMembers(),
         "ShareGroupHeartbeat": SubscribingMembers(),
         "ShareGroupDescribe": DescribedMembers(),
-        "ShareFetch": Entries("topics", TOPIC_READ, whole=(Check(GROUP_READ, "group_id"),)),
-        "ShareAcknowledge": Entries("topics", TOPIC_READ, whole=(Check(GROUP_READ, "group_id"),)),
+        "ShareFetch": SharedTopics(ShareFetchRequestTopic, ShareFetchRequestPartition),
+        "ShareAcknowledge": SharedTopics(ShareAcknowledgeRequestTopic, ShareAcknowledgeRequestPartition),
         "DescribeShareGroupOffsets": DescribedShareOffsets(),
         "AlterShareGroupOffsets": Entries(
             "topics", TOPIC_READ, name="topic_name", whole=(Check(GROUP_READ, "group_id"),)

@@ -81,6 +81,7 @@ from flowstone.broker.handlers.share import (
     share_group_heartbeat,
     write_share_group_state,
 )
+from flowstone.broker.handlers.telemetry import get_telemetry_subscriptions, push_telemetry
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.permissions import (
     CLUSTER_ACTION,
@@ -216,6 +217,8 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(85, write_share_group_state.handle, 0, 1, (CLUSTER_ACTION,)),
             _serve(86, delete_share_group_state.handle, 0, 0, (CLUSTER_ACTION,)),
             _serve(87, read_share_group_state_summary.handle, 0, 1, (CLUSTER_ACTION,)),
+            _serve(71, get_telemetry_subscriptions.handle, 0, 0, NO_PERMISSIONS),
+            _serve(72, push_telemetry.handle, 0, 0, NO_PERMISSIONS),
             _serve(74, list_config_resources.handle, 0, 1, (CLUSTER_DESCRIBE_CONFIGS,)),
             _serve(75, describe_topic_partitions.handle, 0, 0, (TOPIC_DESCRIBE,)),
         )

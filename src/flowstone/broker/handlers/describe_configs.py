@@ -19,6 +19,7 @@ from flowstone.cluster.decisions.configs import (
     ConfigSource,
     ConfigSynonym,
     describe_broker,
+    describe_client_metrics,
     describe_cluster_default,
     describe_group,
     describe_topic,
@@ -78,6 +79,10 @@ def _entries(services: Services, resource: DescribeConfigsRequestResource) -> li
     if resource.resource_type == ResourceType.BROKER_LOGGER:
         check_broker_name(name, config.node_id)
         return _loggers(names)
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return describe_client_metrics(image, name, names)
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")

@@ -17,9 +17,11 @@ from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.lag.group_survey import GroupSurvey
 from flowstone.broker.lag.late_transactions import LateTransactions
 from flowstone.broker.loop.time_slices import yield_to_loop
+from flowstone.broker.metrics.client_metrics import write_client_metrics
 from flowstone.broker.metrics.exposition import Exposition, label_text
 from flowstone.broker.metrics.group_metrics import write_groups
 from flowstone.broker.metrics.replication_metrics import ReplicationMetrics
+from flowstone.broker.metrics.share_metrics import write_sharing
 from flowstone.broker.metrics.stable_offset_metrics import write_stable_offsets
 from flowstone.broker.metrics.transaction_metrics import write_transactions
 from flowstone.broker.network.server import Server
@@ -64,11 +66,13 @@ class Scrape:
         self._write_topics(page)
         await self._write_partitions(page)
         await write_stable_offsets(page, self._services.partitions)
+        write_sharing(page, self._services.sharing)
         write_transactions(
             page, self._services.transactions, self._late_transactions.count, self._services.clock.time_ms()
         )
         await self._replication.write(page)
         await write_groups(page, self._survey.latest)
+        write_client_metrics(page, self._services.telemetry)
         return page.text()
 
     def _write_process(self, page: Exposition) -> None:

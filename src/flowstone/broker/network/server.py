@@ -21,6 +21,7 @@ from flowstone.broker.network.admission import Admission
 from flowstone.broker.network.busy_poll import BusyPoller
 from flowstone.broker.network.connection import RECEIVE_BYTES, Connection
 from flowstone.broker.network.connection_limits import ConnectionLimits
+from flowstone.broker.network.live_settings import follow_settings
 from flowstone.broker.network.outbox import UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import UNSENT_BYTES_MAX
@@ -51,6 +52,7 @@ class Server:
         self._workers, self._waiting, self._partitions = services.workers, services.waiting, services.partitions
         self.answer: Callable[[memoryview, ClientSession], Answer] = Dispatcher(services).answer
         self._loop_lag_seconds = services.metrics.loop_lag_seconds
+        follow_settings(services)
         self.request_bytes_max = config.socket_request_max_bytes
         self.pipelined_requests_max = config.connection_max_pipelined_requests
         self.queued_response_bytes_max = config.connection_max_queued_response_bytes

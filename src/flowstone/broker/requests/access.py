@@ -47,11 +47,13 @@ AUTHORIZATION_ERRORS = {
 class Decisions(dict[Permission, dict[str, bool]]):
     """The cached decisions about one principal at one host: by permission, and by name of the resource."""
 
-    __slots__ = ("host", "is_stale", "principal")
+    __slots__ = ("checked_members", "host", "is_stale", "principal")
 
     def __init__(self, principal: str, host: str) -> None:
         super().__init__()
         self.principal, self.host = principal, host
+        # Members of share groups whose sessions were checked, by group and member id.
+        self.checked_members: set[tuple[str, str]] = set()
         self.is_stale = False  # whether the rules have changed since
 
     def __missing__(self, permission: Permission) -> dict[str, bool]:

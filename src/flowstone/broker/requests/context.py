@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flowstone.broker.requests.audit import AuditLog
     from flowstone.broker.requests.batch_preparation import Preparing
     from flowstone.broker.requests.broker_metrics import Metrics
+    from flowstone.broker.requests.client_telemetry import ClientTelemetry
     from flowstone.broker.requests.disk_floor import DiskFloor
     from flowstone.broker.requests.parked import Waiting
     from flowstone.broker.requests.producer_admission import ProducerAdmission
@@ -73,6 +74,8 @@ class Services:
     # None if this broker is not part of a cluster.
     cluster: Clustering | None
     metrics: Metrics
+    # Metrics that clients push.
+    telemetry: ClientTelemetry
     metadata_parts: MetadataParts
     disk_floor: DiskFloor
     log_starts: LogStarts

@@ -7,7 +7,7 @@ places, and clients expect a partition's error in the partition. Pure: knows not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Any
 
@@ -22,7 +22,10 @@ MESSAGE_FIELD = "error_message"
 _SAME = {"partition_index": "partition"}
 _ERRORS_OF_ENTRIES = frozenset({"Fetch"})
 _UNKNOWN = -1
+# Entries made before other work may run.
+ENTRIES_AT_ONCE = 500
 _load_api = cache(load_api)
+_Entries = Generator[None, None, dict[str, list[Message]]]
 
 
 def error_response(api_name: str, version: int, request: Message, code: ErrorCode, message: str) -> Message | None:
@@ -30,9 +33,10 @@ def error_response(api_name: str, version: int, request: Message, code: ErrorCod
     schema: ApiSchema = _load_api(api_name)
     mirror = _Mirror(version, code, message)
     response = _new(schema.response)
-    entries = mirror.entries(schema.response, schema.request, request)
-    prefers_entries = bool(entries) and api_name in _ERRORS_OF_ENTRIES
-    if _has_error(schema.response, version) and not prefers_entries:
+    entries = {}
+    if not has_error_of_its_own(api_name, version):
+        entries = _at_once(mirror.entries(schema.response, schema.request, request))
+    if not entries and _has_error(schema.response, version):
         mirror.set_error(schema.response, response)
         return response
     for name, values in entries.items():
@@ -49,12 +53,24 @@ def empty_error_response(api_name: str, version: int, code: ErrorCode) -> Messag
     return response
 
 
-def refused_entries(
-    api_name: str, version: int, request: Message, code: ErrorCode, message: str
-) -> dict[str, list[Message]]:
-    """Return the response's arrays with an entry with this error for each entry of the request."""
+def has_error_of_its_own(api_name: str, version: int) -> bool:
+    """Return whether the error of a whole request is a field of the response itself, and not of its entries."""
+    return api_name not in _ERRORS_OF_ENTRIES and _has_error(_load_api(api_name).response, version)
+
+
+def refused_entries(api_name: str, version: int, request: Message, code: ErrorCode, message: str) -> _Entries:
+    """Make the response's arrays with an entry with this error for each entry of the request, in time slices."""
     schema: ApiSchema = _load_api(api_name)
     return _Mirror(version, code, message).entries(schema.response, schema.request, request)
+
+
+def _at_once(entries: _Entries) -> dict[str, list[Message]]:
+    while True:
+        try:
+            next(entries)
+        except StopIteration as end:
+            found: dict[str, list[Message]] = end.value
+            return found
 
 
 class _Mirror:
@@ -62,15 +78,21 @@ class _Mirror:
 
     def __init__(self, version: int, code: ErrorCode, message: str) -> None:
         self._version, self._code, self._message = version, code, message
+        self._made = 0
 
-    def entries(self, answer: Struct, asked: Struct, request: Any) -> dict[str, list[Message]]:
+    def entries(self, answer: Struct, asked: Struct, request: Any) -> _Entries:
         """Return the response's arrays whose entries have error codes, by name, without empty ones."""
         found = {}
         for field in _arrays(answer, self._version):
             source = self._source(field, asked)
             if field.struct is None or source is None or not _tells_errors(field.struct, self._version):
                 continue
-            values = [self._entry(field.struct, source, each) for each in getattr(request, source.name) or ()]
+            values = []
+            for each in getattr(request, source.name) or ():
+                values.append((yield from self._entry(field.struct, source, each)))
+                self._made += 1
+                if not self._made % ENTRIES_AT_ONCE:
+                    yield
             if values:
                 found[field.name] = values
         return found
@@ -91,7 +113,7 @@ class _Mirror:
         arrays = list(_arrays(asked, self._version))
         return next((each for each in arrays if each.name == field.name), arrays[0] if arrays else None)
 
-    def _entry(self, struct: Struct, source: Field, asked: Any) -> Message:
+    def _entry(self, struct: Struct, source: Field, asked: Any) -> Generator[None, None, Message]:
         answer = _new(struct)
         if source.struct is None:
             # A bare name or number is the key of its entry: the entry's first field of that type.
@@ -106,13 +128,17 @@ class _Mirror:
         if _has_error(struct, self._version):
             self.set_error(struct, answer)
         elif source.struct is not None:
-            for name, values in self.entries(struct, source.struct, asked).items():
+            nested = yield from self.entries(struct, source.struct, asked)
+            for name, values in nested.items():
                 setattr(answer, name, values)
         return answer
 
 
 def _new(struct: Struct) -> Message:
     message: Message = getattr(generated, struct.name)()
+    for field in struct.fields:
+        if field.struct is not None and not field.is_array and field.nullable is None and field.tag is None:
+            setattr(message, field.name, _new(field.struct))
     return message
 
 

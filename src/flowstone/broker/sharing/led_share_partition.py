@@ -12,25 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NamedTuple, Protocol
 
-from flowstone.broker.coordinators.group_settings import GroupSettingsSource
-from flowstone.broker.coordinators.share.share_states import ShareStates
-from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.acknowledgements import Acknowledgement
-from flowstone.broker.sharing.acquisition import Acquired
 from flowstone.broker.sharing.fair_shares import FairShares
 from flowstone.broker.sharing.keyed_reads import index_more, read_offsets
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.log_reads import read_log
+from flowstone.broker.sharing.share_changes import DeadLetters
 from flowstone.broker.sharing.share_config import share_config
 from flowstone.broker.sharing.share_partition import SharePartition
+from flowstone.broker.sharing.share_services import FENCED, Fetched, ShareServices, Waiter, told
 from flowstone.broker.sharing.start_offsets import chosen_start
 from flowstone.coordinator.share.messages import StateResult, StateWrite
 from flowstone.coordinator.share.records import NO_START_OFFSET, ShareKey
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.segments.cached_reads import LogSlice
-from flowstone.ports.clock import Clock, Timer
+from flowstone.ports.clock import Timer
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition
 from flowstone.replication.readers import Reader
@@ -43,41 +39,12 @@ WRITE_PAUSE_S = 0.5
 # How often records that were deleted meanwhile are passed by one fetch.
 STARTS_MAX = 4
 
-_FENCED = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
-
-
-class Waiter(Protocol):
-    """A fetch that waits for records."""
-
-    member: str
-
-    def offered(self) -> bool:
-        """Try to acquire records; return whether there were any for it."""
-        ...
-
-    def failed(self, key: ShareKey, error: ApiError) -> None:
-        """Answer now: the share partition has failed or is closed."""
-        ...
-
-
-class Fetched(NamedTuple):
-    records: LogSlice | bytes
-    acquired: list[Acquired]
-
-
-class ShareServices(NamedTuple):
-    """The parts of the broker that share partitions need."""
-
-    states: ShareStates
-    settings: GroupSettingsSource
-    clock: Clock
-    workers: Workers
-
 
 class LedSharePartition:
     def __init__(self, key: ShareKey, partition: Partition, services: ShareServices) -> None:
         self.key, self.partition = key, partition
-        self._states, self._settings, self._clock, self.workers = services
+        self._states, self._settings, self._clock, self.workers, self._dead_letters, self._counts = services
+        self._copying: asyncio.Task[None] | None = None
         self.leader_epoch = partition.leader_epoch
         self._epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
         self.machine: SharePartition | None = None  # None while the state is loaded
@@ -109,9 +76,11 @@ class LedSharePartition:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it may be dropped: no session uses it, and everything is written."""
+        """Return whether it may be dropped: no member uses it or has records of it, and everything is written."""
         machine = self.machine
-        return not self.sessions and not self._waiters and (machine is None or not machine.has_unwritten)
+        if self.sessions or self._waiters:
+            return False
+        return machine is None or not (machine.has_unwritten or machine.in_flight or self._copying)
 
     def now_ms(self) -> int:
         return int(self._epoch_ms + self._clock.monotonic() * 1000)
@@ -122,6 +91,8 @@ class LedSharePartition:
             return
         self.error = error
         self._loading.cancel()
+        if self._copying is not None:
+            self._copying.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -186,6 +157,9 @@ class LedSharePartition:
         fetched = self._acquire(machine, member, max_bytes, max_records, now_ms, strict=strict)
         if fetched is not None:
             self._shares.delivered(member, self._clock.monotonic())
+            for first, last, count in fetched.acquired:
+                self._counts.deliveries += last - first + 1
+                self._counts.redeliveries += last - first + 1 if count > 1 else 0
         return fetched
 
     def _acquire(
@@ -238,6 +212,7 @@ class LedSharePartition:
         self._follow_settings(machine)
         ticket = machine.acknowledge(member, acknowledgements, self.now_ms())
         count = sum(last - first + 1 for first, last, _ in acknowledgements)
+        self._counts.acknowledgements += count
         self._shares.acknowledged(member, count, member in machine.in_flight, self._clock.monotonic())
         if not ticket:
             self._changed(machine)
@@ -308,11 +283,34 @@ class LedSharePartition:
 
     def _changed(self, machine: SharePartition, *, has_news: bool = False) -> None:
         """Write what has changed, set the timer, and tell the waiting fetches what has become available."""
+        if machine.config.has_dead_letters and self._copying is None:
+            self._copy(machine)
         self._write(machine)
         self._schedule(machine)
         if machine.has_news or has_news:
             machine.has_news = False
             self._serve()
+
+    def _copy(self, machine: SharePartition) -> None:
+        """Copy records to the dead letter queue, before they are archived."""
+        letters = machine.take_copies()
+        if letters and self.error is None:
+            self._copying = asyncio.ensure_future(self._finish_copy(machine, letters))
+
+    async def _finish_copy(self, machine: SharePartition, letters: list[DeadLetters]) -> None:
+        group_id = self.key.group_id
+        try:
+            await self._dead_letters.copy(self.partition, group_id, self._settings.of(group_id), letters)
+        except ApiError as error:  # the partition is closed, or its disk fails
+            self.close(error)
+            return
+        finally:
+            self._copying = None
+        for first, last, _, _ in letters:
+            machine.copied(first, last)
+            self._counts.dead_letters += last - first + 1
+        if self.error is None:
+            self._changed(machine)
 
     def _write(self, machine: SharePartition) -> None:
         if self.error is not None or self._clock.monotonic() < self._pause_until_s:
@@ -332,11 +330,12 @@ class LedSharePartition:
             return
         result = written.result()
         code = result.error_code
-        if code in _FENCED:
+        if code in FENCED:
             self.close(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, result.error_message or ""))
             return
         if code is not ErrorCode.NONE:
             logger.warning("share partition %s: a change of its state was not stored: %s", self.key, code.name)
+            self._counts.failed_writes += 1
             self._pause_until_s = self._clock.monotonic() + WRITE_PAUSE_S
         machine.written(code is ErrorCode.NONE, self.now_ms())
         for promise in self._answers.pop(self._writing, ()):
@@ -362,15 +361,6 @@ class LedSharePartition:
         if self.machine is not None and self.error is None:
             self.machine.tick(self.now_ms())
             self._changed(self.machine)
-
-
-def told(code: ErrorCode) -> ErrorCode:
-    """Return what clients are told if the share coordinator answers with an error code."""
-    if code in _FENCED:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return code
 
 
 def _resolve(promise: Promise[ErrorCode], code: ErrorCode) -> None:

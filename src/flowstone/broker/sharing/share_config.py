@@ -17,6 +17,8 @@ class ShareConfig(NamedTuple):
     backoff_max_ms: int = 60_000
     # With key ordering, the window's bound; `window_max` then limits the records in delivery.
     lookahead: int = 100_000
+    # Whether records that are rejected or delivered too often are copied to a dead letter queue.
+    has_dead_letters: bool = False
 
     @property
     def delayed_window_max(self) -> int:
@@ -44,4 +46,5 @@ def share_config(settings: GroupSettings) -> ShareConfig:
         settings.share_redelivery_backoff_ms,
         settings.share_redelivery_backoff_max_ms,
         settings.share_lookahead,
+        bool(settings.errors_deadletterqueue_topic_name),
     )

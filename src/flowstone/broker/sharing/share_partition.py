@@ -22,13 +22,13 @@ records are added; one stuck record therefore stops the partition once the windo
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
 from flowstone.broker.sharing.acquisition import Acquired, Acquisition, LogBatch
+from flowstone.broker.sharing.lock_queue import LockQueue, has_expired
+from flowstone.broker.sharing.share_changes import DELIVERED_TOO_OFTEN, REJECTED, Change, DeadLetters
 from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.spans import joined_batches, joined_spans
 from flowstone.broker.sharing.window import (
@@ -42,18 +42,6 @@ from flowstone.broker.sharing.window import (
 )
 from flowstone.coordinator.share.records import Delay, DeliveryState, StateBatch
 from flowstone.errors import ApiError, ErrorCode
-
-# The queue of locks is rebuilt from the window when it has so many entries more than the window has ranges.
-LOCKS_OBSOLETE_MAX = 1024
-
-
-class Change(NamedTuple):
-    """What is to be made durable: the start offset, and states by range."""
-
-    start_offset: int
-    batches: tuple[StateBatch, ...]
-    delivery_complete_count: int
-    delays: tuple[Delay, ...] = ()
 
 
 class SharePartition:
@@ -72,9 +60,10 @@ class SharePartition:
         self.has_news = False
         self._completed = 0  # records in the window that are acknowledged or archived
         self._available_from = start_offset  # no record before it is available
-        self._locks: deque[tuple[int, int, int]] = deque()  # (deadline, first, last), by deadline
+        self._locks = LockQueue(self.window)
         self._delayed_until: list[int] = []  # a heap
         self._staged: list[tuple[int, int]] = []
+        self._to_copy: list[DeadLetters] = []
         self._writing: list[tuple[int, int]] | None = None
         self._ticket = 1
         self._load(start_offset, batches, delays)
@@ -114,7 +103,7 @@ class SharePartition:
 
     @property
     def has_unwritten(self) -> bool:
-        return bool(self._staged) or self._writing is not None
+        return bool(self._staged) or bool(self._to_copy) or self._writing is not None
 
     # Delivery
 
@@ -163,7 +152,7 @@ class SharePartition:
         acquired = acquisition.acquired
         if acquired:
             self.in_flight[member] = self.in_flight.get(member, 0) + acquisition.count
-            self._lock(acquisition.deadline_ms, acquired[0].first, acquired[-1].last)
+            self._locks.add(acquisition.deadline_ms, acquired[0].first, acquired[-1].last)
         self._advance()
         return acquisition.joined()
 
@@ -189,8 +178,11 @@ class SharePartition:
                 each.target, each.ticket = self._target(each, kind), self._ticket
                 if each.target is AVAILABLE:
                     each.not_before_ms = now_ms + self.config.backoff(each.count)
-            self._staged.append((first, last))
-            ticket = self._ticket
+                elif each.target is ARCHIVED and kind is not Type.GAP and self.config.has_dead_letters:
+                    self._copy(each, REJECTED if kind is Type.REJECT else DELIVERED_TOO_OFTEN)
+                    continue
+                self._staged.append((each.first, each.last))
+                ticket = self._ticket
         return ticket
 
     def _check(self, member: str, first: int, last: int, kind: Type) -> None:
@@ -218,7 +210,7 @@ class SharePartition:
         for each in self.window.exactly(first, last):
             each.deadline_ms = deadline_ms
         self.window.join(first, last)
-        self._lock(deadline_ms, first, last)
+        self._locks.add(deadline_ms, first, last)
 
     # Release
 
@@ -235,37 +227,52 @@ class SharePartition:
 
     def tick(self, now_ms: int) -> None:
         """Release records whose lock has expired, and note those whose delay is over."""
-        while self._locks and self._locks[0][0] <= now_ms:
-            _, first, last = self._locks.popleft()
-            if last < self.window.start:
-                continue
-            for each in self.window.overlapping(max(first, self.window.start), last):
-                if each.state is ACQUIRED and each.target is None and each.deadline_ms <= now_ms:
+        for first, last in self._locks.take_due(now_ms):
+            for each in self.window.overlapping(first, last):
+                if has_expired(each, now_ms):
                     self._release(each, now_ms)
-            self.window.join(max(first, self.window.start), last)
+            self.window.join(first, last)
         while self._delayed_until and self._delayed_until[0] <= now_ms:
             heappop(self._delayed_until)
             self.has_news = True
 
     def next_deadline(self) -> int | None:
         """Return when `tick` must be called next, in milliseconds; it may be sooner than necessary."""
-        while self._locks and self._locks[0][2] < self.window.start:
-            self._locks.popleft()
-        deadlines = [self._locks[0][0]] if self._locks else []
-        deadlines += self._delayed_until[:1]
-        return min(deadlines, default=None)
+        deadlines = [self._locks.next_deadline(), *self._delayed_until[:1]]
+        return min((each for each in deadlines if each is not None), default=None)
 
     def _release(self, each: Range, now_ms: int) -> None:
         """Make acquired records available again, or archive them at the delivery count limit."""
         self._leave(each)
         each.owner = None
-        self._staged.append((each.first, each.last))
         if each.count >= self.config.delivery_count_limit:
             each.target, each.ticket = ARCHIVED, self._ticket
+            if self.config.has_dead_letters:
+                self._copy(each, DELIVERED_TOO_OFTEN)
+            else:
+                self._staged.append((each.first, each.last))
             return
+        self._staged.append((each.first, each.last))
         each.state = AVAILABLE
         each.not_before_ms = now_ms + self.config.backoff(each.count)
         self._became_available(each, now_ms)
+
+    def _copy(self, each: Range, reason: str) -> None:
+        """Have the owner copy records to the dead letter queue before they are archived."""
+        each.is_copying, each.ticket = True, 0
+        self._to_copy.append(DeadLetters(each.first, each.last, each.count, reason))
+
+    def take_copies(self) -> list[DeadLetters]:
+        """Return the records to copy to the dead letter queue since the last call."""
+        copies, self._to_copy = self._to_copy, []
+        return copies
+
+    def copied(self, first: int, last: int) -> None:
+        """Archive records whose copies are durable."""
+        for each in self.window.overlapping(max(first, self.window.start), last):
+            if each.is_copying:
+                each.is_copying, each.is_copied, each.ticket = False, True, self._ticket
+                self._staged.append((each.first, each.last))
 
     def _leave(self, each: Range) -> None:
         """Count records as no longer in flight for their owner."""
@@ -289,14 +296,6 @@ class SharePartition:
         if not self._delayed_until or self._delayed_until[0] != until_ms:
             heappush(self._delayed_until, until_ms)
 
-    def _lock(self, deadline_ms: int, first: int, last: int) -> None:
-        locks = self._locks
-        is_out_of_order = bool(locks) and locks[-1][0] > deadline_ms
-        locks.append((deadline_ms, first, last))
-        if is_out_of_order or len(locks) > self.window.range_count + LOCKS_OBSOLETE_MAX:
-            held = [(each.deadline_ms, each.first, each.last) for each in self.window if each.state is ACQUIRED]
-            self._locks = deque(sorted(held))
-
     # Durability
 
     def take_write(self) -> Change | None:
@@ -312,8 +311,9 @@ class SharePartition:
                 continue
             for each in self.window.overlapping(max(first, self.window.start), last):
                 begin, end = max(each.first, first), min(each.last, last)
-                state, count = each.state if each.target is None else each.target, each.count
-                if each.target in TERMINAL:
+                target = None if each.is_copying else each.target
+                state, count = each.state if target is None else target, each.count
+                if target in TERMINAL:
                     completed += end - begin + 1
                 if state is ACQUIRED:
                     state, count = AVAILABLE, count - 1
@@ -347,12 +347,16 @@ class SharePartition:
     def _apply(self, each: Range, now_ms: int) -> None:
         assert each.target is not None
         each.state, each.target, each.owner = each.target, None, None
+        each.is_copied = False
         if each.state is AVAILABLE:
             self._became_available(each, now_ms)
         else:
             self._completed += len(each)
 
     def _roll_back(self, each: Range, now_ms: int) -> None:
+        if each.is_copied:  # its copy cannot be taken back: it will be archived
+            each.ticket = self._ticket
+            return
         each.target, each.not_before_ms = None, 0
         if each.owner is not None:
             self.in_flight[each.owner] = self.in_flight.get(each.owner, 0) + len(each)
@@ -362,7 +366,7 @@ class SharePartition:
     def _start_after_write(self) -> int:
         start_offset = self.window.start
         for each in self.window:
-            if each.state not in TERMINAL and each.target not in TERMINAL:
+            if each.state not in TERMINAL and (each.target not in TERMINAL or each.is_copying):
                 break
             start_offset = each.last + 1
         return start_offset

@@ -29,6 +29,8 @@ class Range:
         "count",
         "deadline_ms",
         "first",
+        "is_copied",
+        "is_copying",
         "last",
         "not_before_ms",
         "owner",
@@ -47,6 +49,8 @@ class Range:
         # The state that acquired records take once it is durable, or None.
         self.target: DeliveryState | None = None
         self.ticket = 0  # the number of the write that makes it durable
+        # Whether the records are being copied to a dead letter queue, or have been, before they are archived.
+        self.is_copying = self.is_copied = False
         # Available records are not delivered before this time.
         self.not_before_ms = 0
 
@@ -60,6 +64,7 @@ class Range:
         part = Range(first, last, self.state, self.count)
         part.batch_size, part.owner, part.deadline_ms = self.batch_size, self.owner, self.deadline_ms
         part.target, part.ticket, part.not_before_ms = self.target, self.ticket, self.not_before_ms
+        part.is_copying, part.is_copied = self.is_copying, self.is_copied
         return part
 
     def is_like(self, other: Range) -> bool:

@@ -8,9 +8,9 @@ import typer
 
 # In the order of the help. Each module has one command, or a few of one topic, and a function `register`.
 MODULES = (
-    *("new", "check", "cases", "run", "status", "plan", "diff", "letters", "reset", "compact", "submit"),
-    *("graph", "schema"),
-)
+    "new", "check", "cases", "run", "status", "plan", "diff", "letters", "reset", "replay",
+    "compact", "submit", "graph", "schema",
+)  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:

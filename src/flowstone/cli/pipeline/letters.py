@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flowstone.pipeline.model import PipelineModel
-    from flowstone.pipeline.operations.letters import Letter
+    from flowstone.pipeline.operations.letters.reading import Letter
 
 LIMIT_DEFAULT, LIMIT_MAX = 50, 1_000_000
 VALUE_SHOWN = 60
@@ -104,13 +104,14 @@ def retry(
     Letters that fail again become new letters. The pipeline may be running meanwhile.
     """
     from flowstone.pipeline.engine.session import open_session, ship
-    from flowstone.pipeline.operations.letter_retry import retry as retry_letters
-    from flowstone.pipeline.operations.letters import changing, chosen, record_of
+    from flowstone.pipeline.operations.claims import beside_run
+    from flowstone.pipeline.operations.letters.reading import chosen, record_of
+    from flowstone.pipeline.operations.letters.retrying import retry as retry_letters
 
     wanted = _wanted(letters, all_letters, cause)
     with exit_statuses():
         model = load_model(directory, bootstrap)
-        with changing(model, "letters retry") as store:
+        with beside_run(model, "letters retry") as store:
             found = chosen(model, record_of(model, store), letters or (), wanted)
             spark = open_session(model, master, is_brief=True)
             ship(model)
@@ -141,13 +142,14 @@ def drop(
     bootstrap: PipelineBootstrap = "",
 ) -> None:
     """Mark dead letters as settled, so that they are not listed or retried. Their records stay in the topic."""
-    from flowstone.pipeline.operations.letters import changing, chosen, record_of
-    from flowstone.pipeline.operations.letters import drop as drop_letters
+    from flowstone.pipeline.operations.claims import beside_run
+    from flowstone.pipeline.operations.letters.reading import chosen, record_of
+    from flowstone.pipeline.operations.letters.reading import drop as drop_letters
 
     wanted = _wanted(letters, all_letters, cause)
     with exit_statuses():
         model = load_model(directory, bootstrap)
-        with changing(model, "letters drop") as store:
+        with beside_run(model, "letters drop") as store:
             found = chosen(model, record_of(model, store), letters or (), wanted)
             if found and not yes:
                 confirm(f"{counted(len(found), 'letter')} will be dropped, and not be retried any more")
@@ -169,7 +171,7 @@ def _has_cause(letter: Letter, cause: str) -> bool:
 
 
 def _all(model: PipelineModel) -> Any:
-    from flowstone.pipeline.operations.letters import read_letters, record_of
+    from flowstone.pipeline.operations.letters.reading import read_letters, record_of
     from flowstone.pipeline.state import StateStore
 
     with StateStore(model.bootstrap, model.name) as store:

@@ -42,21 +42,17 @@ def reset(
 
     The pipeline must not be running. Rows of records that are read again are written again.
     """
+    from flowstone.pipeline.operations.claims import instead_of_run
     from flowstone.pipeline.operations.reset import apply, plan_reset
-    from flowstone.pipeline.state import StateStore
 
     with exit_statuses():
         model = load_model(directory, bootstrap)
-        with StateStore(model.bootstrap, model.name) as store:
-            claim = store.begin_run(model.directory, purpose="reset")
-            try:
-                found = plan_reset(model, store, to, query or (), save_as)
-                if not dry_run:
-                    if not yes:
-                        confirm("; ".join(map(_sentence, found.queries)))
-                    apply(model, store, found)
-            finally:
-                claim.end("reset")
+        with instead_of_run(model, "reset") as store:
+            found = plan_reset(model, store, to, query or (), save_as)
+            if not dry_run:
+                if not yes:
+                    confirm("; ".join(map(_sentence, found.queries)))
+                apply(model, store, found)
     _report(found, dry_run=dry_run, json_output=json_output)
 
 

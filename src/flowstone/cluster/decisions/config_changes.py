@@ -16,6 +16,7 @@ from flowstone.cluster.decisions.topic_names import check_topic_name
 from flowstone.cluster.image.cluster_image import CLUSTER_DEFAULT, ClusterImage
 from flowstone.cluster.image.records import (
     BrokerConfigChanged,
+    ClientMetricsChanged,
     GroupConfigChanged,
     MetadataRecord,
     TopicConfigChanged,
@@ -32,6 +33,7 @@ from flowstone.config import (
     parse_group_settings,
     parse_topic_config,
 )
+from flowstone.config.client_metrics import CLIENT_METRICS_SETTINGS, parse_client_metrics
 from flowstone.errors import ApiError, ConfigError, ErrorCode
 
 # A topic's value is stored as it was written, for each of a hundred thousand topics; spaces around a number count
@@ -39,6 +41,8 @@ from flowstone.errors import ApiError, ConfigError, ErrorCode
 SETTING_VALUE_LENGTH_MAX = 1024
 # Groups with settings: such a group need not exist, so that nothing else limits their number.
 GROUPS_WITH_SETTINGS_MAX = 10_000
+# Subscriptions to clients' metrics, each of which is compared with a client that asks.
+CLIENT_METRICS_MAX = 100
 
 
 class ResourceType(IntEnum):
@@ -47,6 +51,7 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
@@ -112,6 +117,8 @@ def alter_configs(
                 records += _alter_topic(image, each)
             elif each.resource_type == ResourceType.BROKER:
                 records += _alter_broker(image, each, config.node_id)
+            elif each.resource_type == ResourceType.CLIENT_METRICS:
+                records += _alter_client_metrics(image, each)
             elif each.resource_type == ResourceType.GROUP:
                 records += _alter_group(image, each, config)
             else:
@@ -211,6 +218,24 @@ def _alter_group(image: ClusterImage, alteration: ConfigAlteration, config: Brok
         message = f"{GROUPS_WITH_SETTINGS_MAX} groups have settings, the most there may be: delete those of another"
         raise ApiError(ErrorCode.POLICY_VIOLATION, message)
     return [GroupConfigChanged(group_id, changes)] if changes else []
+
+
+def _alter_client_metrics(image: ClusterImage, alteration: ConfigAlteration) -> list[MetadataRecord]:
+    name = alteration.resource_name
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default client metrics resources are not allowed.")
+    current = image.client_metrics.get(name, {})
+    after = _values_after(current, alteration, CLIENT_METRICS_SETTINGS)
+    _check_lengths(after)
+    try:
+        parse_client_metrics(after)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    changes = value_changes(current, after)
+    if changes and not current and len(image.client_metrics) >= CLIENT_METRICS_MAX:
+        message = f"there are {CLIENT_METRICS_MAX} subscriptions, the most there may be: delete another"
+        raise ApiError(ErrorCode.POLICY_VIOLATION, message)
+    return [ClientMetricsChanged(name, changes)] if changes else []
 
 
 def _check_broker_setting(name: str, value: str) -> None:

@@ -29,6 +29,7 @@ from flowstone.config import (
     parse_broker_config,
     parse_topic_config,
 )
+from flowstone.config.client_metrics import CLIENT_METRICS_SETTINGS
 
 
 class ConfigSource(IntEnum):
@@ -40,6 +41,7 @@ class ConfigSource(IntEnum):
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
     DYNAMIC_GROUP_CONFIG = 8
 
 
@@ -206,6 +208,24 @@ def describe_group(
             synonyms = (ConfigSynonym(name, own[name], ConfigSource.DYNAMIC_GROUP_CONFIG), *synonyms)
         value = synonyms[0].value if synonyms else setting.format(setting.default)
         entries.append(ConfigEntry(setting, value, synonyms))
+    return entries
+
+
+def describe_client_metrics(image: ClusterImage, name: str, names: Collection[str] | None = None) -> list[ConfigEntry]:
+    """Return the settings of a subscription to clients' metrics, all or the named ones; none if it does not exist."""
+    values = image.client_metrics.get(name)
+    if values is None:
+        return []
+    entries = []
+    for setting in CLIENT_METRICS_SETTINGS.values():
+        if names is not None and setting.name not in names:
+            continue
+        default = ConfigSynonym(setting.name, setting.format(setting.default), ConfigSource.DEFAULT_CONFIG)
+        synonyms: tuple[ConfigSynonym, ...] = (default,)
+        if setting.name in values:
+            own = ConfigSynonym(setting.name, values[setting.name], ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG)
+            synonyms = (own, default)
+        entries.append(ConfigEntry(setting, synonyms[0].value, synonyms))
     return entries
 
 

@@ -89,6 +89,8 @@ class ClusterImage:
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
     # The settings of groups, by group id: also of groups that do not exist, as in Kafka.
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
+    # Subscriptions to clients' metrics, by the names that operators chose.
+    client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
     next_producer_id: int = 0
     # Finalized feature levels that were ever changed; `finalized_features` adds the one that needs no record.
     features: Mapping[str, int] = field(default_factory=_nothing)

@@ -22,6 +22,7 @@ from kazoo.exceptions import ConnectionLoss, NodeExistsError, OperationTimeoutEr
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
+from flowstone.cluster.zookeeper.ensemble_login import NO_LOGIN, EnsembleLogin
 from flowstone.cluster.zookeeper.kazoo_client import ImpatientHandler, NegotiatedTimeout
 from flowstone.errors import StartupError
 
@@ -53,7 +54,7 @@ class Closed(Exception):
 
 
 class ZooKeeperClient:
-    def __init__(self, connect: str, session_timeout_s: float) -> None:
+    def __init__(self, connect: str, session_timeout_s: float, login: EnsembleLogin = NO_LOGIN) -> None:
         """Create the client. `connect` is HOST:PORT,HOST:PORT/path. Belongs to the running event loop, if there is
         one.
         """
@@ -65,7 +66,12 @@ class ZooKeeperClient:
         retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": RECONNECT_DELAY_S_MAX}
         try:
             self.kazoo = KazooClient(
-                hosts, session_timeout_s, handler=self._handler, connection_retry=retry, logger=self._negotiated
+                hosts,
+                session_timeout_s,
+                handler=self._handler,
+                connection_retry=retry,
+                logger=self._negotiated,
+                **login.arguments,
             )
         except ValueError as error:
             raise StartupError(f"zookeeper.connect: {connect!r} is not HOST:PORT,HOST:PORT/path: {error}") from error

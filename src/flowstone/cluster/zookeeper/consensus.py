@@ -21,6 +21,7 @@ from flowstone.cluster.image.ids import id_text, random_id
 from flowstone.cluster.logs.consensus import Member
 from flowstone.cluster.logs.local_copy import LocalCopy
 from flowstone.cluster.zookeeper.client import LOST, SessionState, ZooKeeperClient, succeeded
+from flowstone.cluster.zookeeper.ensemble_login import NO_LOGIN, EnsembleLogin
 from flowstone.cluster.zookeeper.log import ZooKeeperLog
 from flowstone.cluster.zookeeper.nodes import MEMBERS, SESSIONS, decode_member, encode_member
 from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
@@ -39,14 +40,20 @@ logger = logging.getLogger(__name__)
 
 class ZooKeeperConsensus:
     def __init__(
-        self, connect: str, session_timeout_s: float, copy: LocalCopy, clock: Clock, **log_options: int
+        self,
+        connect: str,
+        session_timeout_s: float,
+        copy: LocalCopy,
+        clock: Clock,
+        login: EnsembleLogin = NO_LOGIN,
+        **log_options: int,
     ) -> None:
         """Create the consensus. `connect` is as Kafka's zookeeper.connect: HOST:PORT,HOST:PORT/path.
 
         Belongs to the running event loop. Nothing is done before the log is loaded.
         """
         self._clock = clock
-        self._client = ZooKeeperClient(connect, session_timeout_s)
+        self._client = ZooKeeperClient(connect, session_timeout_s, login)
         self.log = ZooKeeperLog(self._client, copy, clock, **log_options)
         self._member: Member | None = None
         self._members: tuple[Member, ...] = ()

@@ -62,6 +62,10 @@ class Cleaner:
         if config.log_cleaner_enable:
             self._schedule()
 
+    def configure(self, config: BrokerConfig) -> None:
+        """Apply other settings: the interval from the next check on, the rest from the next log on."""
+        self._config = config
+
     @property
     def unfit(self) -> Mapping[PartitionLog, str]:
         """Return the logs that are left as they are because they cannot be compacted, each with the reason."""

@@ -58,6 +58,15 @@ def read_text(spark: Any, path: str) -> str:
         stream.close()
 
 
+def last_commit(spark: Any, path: str) -> int | None:
+    """Return the number of the last micro-batch that a checkpoint has as finished, or None if there is none."""
+    if not _exists(spark, f"{path}/commits"):
+        return None
+    file, system = _open(spark, f"{path}/commits")
+    names = [each.getPath().getName() for each in system.listStatus(file)]
+    return max((int(each) for each in names if each.isdecimal()), default=None)
+
+
 def _read(spark: Any, path: str) -> str | None:
     return read_text(spark, path) if _exists(spark, path) else None
 

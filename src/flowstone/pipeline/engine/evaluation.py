@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from flowstone.pipeline.engine import letters
+from flowstone.pipeline.engine.counting import Counts, count
 from flowstone.pipeline.engine.sources import split_errors
-from flowstone.pipeline.engine.steps import UNMET, StepRows, apply_step, check_rows, unmet_message
+from flowstone.pipeline.engine.steps import StepRows, apply_step, check_rows, unmet_message
 from flowstone.pipeline.errors import ExpectationFailed
 from flowstone.pipeline.model import Action, PipelineModel, Step
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass
@@ -23,13 +23,14 @@ class Evaluation:
 
     model: PipelineModel
     frames: dict[str, DataFrame] = field(default_factory=dict)
+    decoded: dict[str, DataFrame] = field(default_factory=dict)  # rows with ERROR, by source
     undecoded: dict[str, DataFrame] = field(default_factory=dict)  # by source
     checked: list[StepRows] = field(default_factory=list)  # steps with expectations
 
     def add_source(self, name: str, decoded: DataFrame) -> None:
         self.frames[name], failed = split_errors(decoded)
         if failed is not None:
-            self.undecoded[name] = failed
+            self.decoded[name], self.undecoded[name] = decoded, failed
 
     def add_steps(self, spark: SparkSession, steps: Iterable[Step]) -> None:
         """Apply the steps, whose inputs must be there. Raises PipelineError if Spark cannot analyse one."""
@@ -62,27 +63,7 @@ class Evaluation:
 
         Raises ExpectationFailed if an expectation that fails the pipeline is not met.
         """
-        from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
-        def part(rows: DataFrame, kind: str, node: str, name: Column | None = None) -> DataFrame:
-            named = F.lit("") if name is None else name
-            return rows.select(F.lit(kind).alias("kind"), F.lit(node).alias("node"), named.alias("name"))
-
-        parts = [part(failed, "undecoded", source) for source, failed in self.undecoded.items()]
-        parts += [part(rows, "rows", name) for name, rows in (more or {}).items()]
-        for each in self.checked:
-            assert each.all_rows is not None
-            parts.append(part(each.all_rows, "unmet", each.step.name, F.explode(UNMET)))
-            if each.diverted is not None:
-                parts.append(part(each.diverted, "diverted", each.step.name))
-        counts = Counts()
-        if not parts:
-            return counts
-        for row in reduce(lambda one, other: one.union(other), parts).groupBy("kind", "node", "name").count().collect():
-            if row["kind"] == "unmet":
-                counts.unmet.setdefault(row["node"], {})[row["name"]] = row["count"]
-            else:
-                getattr(counts, row["kind"])[row["node"]] = row["count"]
+        counts = count(self.decoded, self.frames, self.checked, more or {})
         self._refuse_failures(counts)
         return counts
 
@@ -96,23 +77,3 @@ class Evaluation:
                         "written; correct the data or the expectation and start the pipeline again",
                         expectation.declared_at,
                     )
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Numbers of rows, each by node."""
-
-    undecoded: dict[str, int] = field(default_factory=dict)  # by source
-    unmet: dict[str, dict[str, int]] = field(default_factory=dict)  # by step and expectation
-    diverted: dict[str, int] = field(default_factory=dict)  # by step
-    rows: dict[str, int] = field(default_factory=dict)  # of the further rows that were counted
-
-    @property
-    def letters(self) -> int:
-        return sum(self.undecoded.values()) + sum(self.diverted.values())
-
-    @property
-    def failed(self) -> dict[str, int]:
-        """How many rows failed each check, by `<node>.<expectation>`; for undecodable records `<source>.decoded`."""
-        unmet = {f"{step}.{name}": count for step, names in self.unmet.items() for name, count in names.items()}
-        return {f"{source}.decoded": count for source, count in self.undecoded.items()} | unmet

@@ -20,7 +20,8 @@ from flowstone.pipeline.model import RECORD, ConsoleSink, Delivery, PipelineMode
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from flowstone.pipeline.engine.evaluation import Counts, Evaluation
+    from flowstone.pipeline.engine.counting import Counts
+    from flowstone.pipeline.engine.evaluation import Evaluation
     from flowstone.pipeline.engine.queries import Query
 
 # A column that steps may leave in their rows to say in which order rows with the same key were written.

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flowstone.pipeline.engine.checkpoints import read_text
-from flowstone.pipeline.engine.evaluation import Counts, Evaluation
+from flowstone.pipeline.engine.counting import Counts
+from flowstone.pipeline.engine.evaluation import Evaluation
 from flowstone.pipeline.engine.outputs import MicroBatchId, write_all
 from flowstone.pipeline.engine.queries import Query, root_rows
 from flowstone.pipeline.engine.sources import Range, is_stream, read_batch
@@ -102,7 +103,7 @@ class _Body:
         spark = rows.sparkSession
         query_id = spark.sparkContext.getLocalProperty(QUERY_ID)
         assert query_id is not None
-        ends = _read_ends(spark, f"{self._checkpoint}/offsets/{number}")
+        ends = read_ends(spark, f"{self._checkpoint}/offsets/{number}")
         batch = MicroBatchId(self._query.name, query_id, number, ends)
         rows = rows.persist()
         try:
@@ -130,7 +131,7 @@ class _Body:
         return evaluation
 
 
-def _read_ends(spark: Any, path: str) -> dict[str, int]:
+def read_ends(spark: Any, path: str) -> dict[str, int]:
     """Return where a micro-batch ends in each partition, from the line of each topic source in Spark's offset log."""
     text = read_text(spark, path)
     ends: dict[str, int] = {}

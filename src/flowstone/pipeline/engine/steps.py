@@ -19,9 +19,10 @@ UNMET = "_unmet"
 
 @dataclass(frozen=True)
 class StepRows:
-    """The rows that a step returns, before (`all_rows`, with UNMET) and after (`rows`) its expectations."""
+    """The rows that a step returns, before (`given`; `all_rows`, with UNMET) and after (`rows`) its expectations."""
 
     step: Step
+    given: DataFrame
     rows: DataFrame
     all_rows: DataFrame | None  # None: no expectation
     diverted: DataFrame | None  # None: no expectation diverts
@@ -76,7 +77,7 @@ def check_rows(step: Step, rows: DataFrame) -> StepRows:
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     if not step.expectations:
-        return StepRows(step, rows, None, None)
+        return StepRows(step, rows, rows, None, None)
     try:
         flags = [F.when(~_is_met(each), F.lit(each.name)) for each in step.expectations]
         marked = rows.withColumn(UNMET, F.array_compact(F.array(*flags)))
@@ -92,7 +93,7 @@ def check_rows(step: Step, rows: DataFrame) -> StepRows:
     diverted = None
     if leaving[Action.DIVERT]:
         diverted = marked.where(F.arrays_overlap(UNMET, F.array(*map(F.lit, leaving[Action.DIVERT]))))
-    return StepRows(step, kept.drop(UNMET), marked, diverted)
+    return StepRows(step, rows, kept.drop(UNMET), marked, diverted)
 
 
 def enforce(step: Step, rows: DataFrame) -> DataFrame:

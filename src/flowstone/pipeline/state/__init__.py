@@ -17,6 +17,7 @@ from flowstone.pipeline.state.records import (
     Point,
     Positions,
     Progress,
+    ReplayRecord,
     RunRecord,
 )
 from flowstone.pipeline.state.run import Run
@@ -38,6 +39,7 @@ __all__ = [
     "Point",
     "Positions",
     "Progress",
+    "ReplayRecord",
     "Run",
     "RunRecord",
     "StateStore",

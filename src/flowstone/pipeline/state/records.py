@@ -38,6 +38,7 @@ class Kind(StrEnum):
     PROGRESS = "progress"
     ERROR = "error"
     LETTERS = "letters"
+    REPLAY = "replay"
 
 
 class UnreadableRecord(Exception):
@@ -187,6 +188,19 @@ class LettersRecord(StateRecord):
     dropped: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ReplayRecord(StateRecord):
+    """The last replay: its pinned ranges as [from, to] in the Spark source's JSON, by source."""
+
+    id: str
+    ranges: Mapping[str, Any]
+    offsets_max: int  # of a partition, in one chunk
+    aside: str = ""
+    spec_hash: str = ""
+    started_at_ms: int = 0
+    ended_at_ms: int = 0  # 0: it goes on, or was interrupted
+
+
 _NESTED: Mapping[tuple[type, str], type[StateRecord]] = {
     (Declaration, "nodes"): DeclaredNode,
     (Declaration, "queries"): DeclaredQuery,
@@ -204,6 +218,7 @@ CLASSES: Mapping[Kind, type[StateRecord]] = {
     Kind.PROGRESS: Progress,
     Kind.ERROR: ErrorRecord,
     Kind.LETTERS: LettersRecord,
+    Kind.REPLAY: ReplayRecord,
 }
 
 

@@ -18,6 +18,7 @@ from flowstone.pipeline.state.records import (
     Point,
     Positions,
     Progress,
+    ReplayRecord,
     RunRecord,
     StateRecord,
     UnreadableRecord,
@@ -39,6 +40,7 @@ class PipelineState:
     progress: Mapping[str, Progress] = field(default_factory=dict)  # by query
     errors: tuple[ErrorRecord, ...] = ()  # the newest first
     letters: Mapping[str, LettersRecord] = field(default_factory=dict)  # by topic
+    replay: ReplayRecord | None = None  # the last one
     # Why values cannot be read, by kind and id: they are newer than this release, or damaged.
     unreadable: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
@@ -101,7 +103,7 @@ def _build(
     leases: tuple[Lease, ...],
     unreadable: Mapping[tuple[str, str], str],
 ) -> PipelineState:
-    declaration = found[Kind.DECLARATION].get("")
+    declaration, replay = found[Kind.DECLARATION].get(""), found[Kind.REPLAY].get("")
     points = [each for each in found[Kind.POINT].values() if isinstance(each, Point)]
     runs = [each for each in found[Kind.RUN].values() if isinstance(each, RunRecord)]
     errors = [each for each in found[Kind.ERROR].values() if isinstance(each, ErrorRecord)]
@@ -116,5 +118,6 @@ def _build(
         progress={id: each for id, each in sorted(found[Kind.PROGRESS].items()) if isinstance(each, Progress)},
         errors=tuple(sorted(errors, key=lambda each: -each.number)),
         letters={id: each for id, each in found[Kind.LETTERS].items() if isinstance(each, LettersRecord)},
+        replay=replay if isinstance(replay, ReplayRecord) else None,
         unreadable=unreadable,
     )

@@ -4345,6 +4345,86 @@ class ConsumerGroupDescribeResponse(Message):
         self.groups = groups
 
 
+class GetTelemetrySubscriptionsRequest(Message):
+    __slots__ = ("client_instance_id",)
+
+    def __init__(
+        self,
+        *,
+        client_instance_id: bytes = bytes(16),
+    ) -> None:
+        self.client_instance_id = client_instance_id
+
+
+class GetTelemetrySubscriptionsResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "client_instance_id",
+        "subscription_id",
+        "accepted_compression_types",
+        "push_interval_ms",
+        "telemetry_max_bytes",
+        "delta_temporality",
+        "requested_metrics",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        client_instance_id: bytes = bytes(16),
+        subscription_id: int = 0,
+        accepted_compression_types: Sequence[int] = (),
+        push_interval_ms: int = 0,
+        telemetry_max_bytes: int = 0,
+        delta_temporality: bool = False,
+        requested_metrics: Sequence[str] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.client_instance_id = client_instance_id
+        self.subscription_id = subscription_id
+        self.accepted_compression_types = accepted_compression_types
+        self.push_interval_ms = push_interval_ms
+        self.telemetry_max_bytes = telemetry_max_bytes
+        self.delta_temporality = delta_temporality
+        self.requested_metrics = requested_metrics
+
+
+class PushTelemetryRequest(Message):
+    __slots__ = ("client_instance_id", "subscription_id", "terminating", "compression_type", "metrics")
+
+    def __init__(
+        self,
+        *,
+        client_instance_id: bytes = bytes(16),
+        subscription_id: int = 0,
+        terminating: bool = False,
+        compression_type: int = 0,
+        metrics: Bytes = b"",
+    ) -> None:
+        self.client_instance_id = client_instance_id
+        self.subscription_id = subscription_id
+        self.terminating = terminating
+        self.compression_type = compression_type
+        self.metrics = metrics
+
+
+class PushTelemetryResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+
+
 class ListConfigResourcesRequest(Message):
     __slots__ = ("resource_types",)
 
@@ -5828,6 +5908,8 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (66, "ListTransactions", 0, 2, 0, ListTransactionsRequest, ListTransactionsResponse),
     (68, "ConsumerGroupHeartbeat", 0, 1, 0, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     (69, "ConsumerGroupDescribe", 0, 1, 0, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+    (71, "GetTelemetrySubscriptions", 0, 0, 0, GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse),
+    (72, "PushTelemetry", 0, 0, 0, PushTelemetryRequest, PushTelemetryResponse),
     (74, "ListConfigResources", 0, 1, 0, ListConfigResourcesRequest, ListConfigResourcesResponse),
     (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     (76, "ShareGroupHeartbeat", 1, 1, 0, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
@@ -6105,6 +6187,10 @@ __all__ = [
     "ConsumerGroupDescribeResponseMember",
     "ConsumerGroupDescribeResponseGroup",
     "ConsumerGroupDescribeResponse",
+    "GetTelemetrySubscriptionsRequest",
+    "GetTelemetrySubscriptionsResponse",
+    "PushTelemetryRequest",
+    "PushTelemetryResponse",
     "ListConfigResourcesRequest",
     "ListConfigResourcesResponseResource",
     "ListConfigResourcesResponse",

@@ -73,6 +73,8 @@ EXPECTED: dict[str, set[int]] = {
     "DescribeCluster": NONE,
     "DescribeProducers": {TOPIC},
     "UnregisterBroker": {CLUSTER},
+    "GetTelemetrySubscriptions": NONE,
+    "PushTelemetry": NONE,
     "DescribeQuorum": {CLUSTER},
     "ListConfigResources": {CLUSTER},
     "DescribeTransactions": {TXN},
@@ -96,6 +98,7 @@ EXPECTED: dict[str, set[int]] = {
 # Versions whose response has no field for the error, or whose requests are others'.
 EXCEPTIONS: dict[tuple[str, int], set[int]] = {
     ("DescribeLogDirs", 1): NONE,
+    ("PushTelemetry", 0): {117},  # UNKNOWN_SUBSCRIPTION_ID: it needs no permission, but a subscription
     ("DescribeLogDirs", 2): NONE,
     ("AddPartitionsToTxn", 4): {CLUSTER},
     ("AddPartitionsToTxn", 5): {CLUSTER},

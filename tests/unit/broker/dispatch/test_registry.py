@@ -55,6 +55,8 @@ PERMISSIONS = {
     "DescribeProducers": {"TOPIC READ"},
     "ConsumerGroupHeartbeat": {"GROUP READ", "TOPIC DESCRIBE"},
     "ConsumerGroupDescribe": {"GROUP DESCRIBE", "TOPIC DESCRIBE"},
+    "GetTelemetrySubscriptions": set(),
+    "PushTelemetry": set(),
     "DescribeQuorum": {"CLUSTER DESCRIBE"},
     "ListConfigResources": {"CLUSTER DESCRIBE_CONFIGS"},
     "UnregisterBroker": {"CLUSTER ALTER"},

@@ -13,8 +13,9 @@ from typing import Any
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
 from flowstone.broker.sharing.acquisition import Acquired, LogBatch
+from flowstone.broker.sharing.share_changes import Change
 from flowstone.broker.sharing.share_config import ShareConfig
-from flowstone.broker.sharing.share_partition import Change, SharePartition
+from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.coordinator.share.records import Delay, StateBatch
 from flowstone.coordinator.share.state_batches import cut_before, overlay
 from flowstone.errors import ApiError, ErrorCode

@@ -9,7 +9,8 @@ import pytest
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
-from flowstone.broker.sharing.share_partition import Change, SharePartition
+from flowstone.broker.sharing.share_changes import Change
+from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.window import ACQUIRED, ARCHIVED, AVAILABLE, Range
 from flowstone.coordinator.share.records import DeliveryState
 from tests.unit.broker.sharing import model, test_keyed_share_partition

@@ -61,7 +61,7 @@ def join(broker: flowstone.Broker) -> Iterator[Callable[..., PollingMember]]:
         member.leave()
 
 
-def produce(broker: flowstone.Broker, topic: str, number: int = 20) -> None:
+def produce(broker: flowstone.Broker | flowstone.Cluster, topic: str, number: int = 20) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     for partition in range(PARTITIONS):
         for value in range(number):
@@ -172,6 +172,22 @@ def test_members_go_on_after_their_broker_was_killed() -> None:
             broker.kill()
             broker.restart()
             produce(broker, "t")
+            expected = {(partition, offset) for partition in range(PARTITIONS) for offset in range(40)}
+            wait_until(lambda: {*members[0].read, *members[1].read} == expected, lambda: expected)
+        finally:
+            for member in members:
+                member.leave()
+
+
+def test_members_go_on_when_their_coordinator_fails_over() -> None:
+    with flowstone.Cluster(3, settings=SETTINGS | {"offsets.topic.num.partitions": 1}) as cluster:
+        cluster.create_topic("t", partitions=PARTITIONS)
+        members = [PollingMember(cluster, "g", "t", client_id=each, **CONSUMER) for each in ("ada", "bob")]
+        try:
+            produce(cluster, "t")
+            wait_until(lambda: sum(len(each.read) for each in members) >= 80, lambda: members)
+            cluster.kill(cluster.leader("__consumer_offsets"))
+            produce(cluster, "t")
             expected = {(partition, offset) for partition in range(PARTITIONS) for offset in range(40)}
             wait_until(lambda: {*members[0].read, *members[1].read} == expected, lambda: expected)
         finally:

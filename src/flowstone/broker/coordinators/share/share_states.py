@@ -51,7 +51,7 @@ class ShareStates:
         """Create the coordinator of this broker too; `peers` are its connections to others."""
         self.coordinator = ShareCoordinator(services)
         self._node_id, self._metadata, self._clock = services.config.node_id, services.metadata, services.clock
-        self._peers = peers
+        self.peers = peers
         self._running: set[asyncio.Task[None]] = set()
         self._pruning: StatePruning | None = None
 
@@ -65,7 +65,7 @@ class ShareStates:
             task.cancel()
         if self._pruning is not None:
             self._pruning.close()
-        self._peers.close()
+        self.peers.close()
         self.coordinator.close()
 
     async def wait_loaded(self, timeout_s: float) -> None:
@@ -186,7 +186,7 @@ class ShareStates:
         placed = None if place is None else self._metadata.image.partition(place)
         if placed is None or placed.leader in (NO_LEADER, self._node_id):
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        response = await self._peers.ask(placed.leader, remote.request, remote.response, REQUEST_TIMEOUT_S)
+        response = await self.peers.ask(placed.leader, remote.request, remote.response, REQUEST_TIMEOUT_S)
         return remote.answer(response)
 
     async def _finish(

@@ -1,7 +1,7 @@
 """ListConfigResources, versions 0 and 1: list the resources that have settings, by type.
 
 Topics and brokers are listed whether they have settings or not, groups only if they have some, as in Kafka. Version 0
-asks for client metrics only, of which there are none: settings of that type are not supported.
+asks for subscriptions to clients' metrics only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,18 @@ from flowstone.wire.messages import (
     ListConfigResourcesResponseResource,
 )
 
-CLIENT_METRICS = 16
 _TYPES_SINCE_VERSION = 1
-_LISTED = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER, CLIENT_METRICS, ResourceType.GROUP)
+_LISTED = (
+    ResourceType.TOPIC,
+    ResourceType.BROKER,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.CLIENT_METRICS,
+    ResourceType.GROUP,
+)
 
 
 async def handle(services: Services, context: RequestContext, request: ListConfigResourcesRequest) -> Message:
-    asked = request.resource_types if context.api_version >= _TYPES_SINCE_VERSION else (CLIENT_METRICS,)
+    asked = request.resource_types if context.api_version >= _TYPES_SINCE_VERSION else (ResourceType.CLIENT_METRICS,)
     types = dict.fromkeys(asked)
     unknown = [each for each in types if each not in _LISTED]
     if unknown:
@@ -48,4 +53,4 @@ def _names(image: ClusterImage, kind: int) -> Iterable[str]:
         return image.topics
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return map(str, image.brokers)
-    return image.group_configs if kind == ResourceType.GROUP else ()
+    return image.group_configs if kind == ResourceType.GROUP else image.client_metrics

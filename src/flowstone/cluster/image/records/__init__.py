@@ -8,7 +8,7 @@ from __future__ import annotations
 from flowstone.cluster.image.records.acls import AclsCreated, AclsDeleted
 from flowstone.cluster.image.records.brokers import BrokerFenced, BrokerRegistered, BrokerUnregistered
 from flowstone.cluster.image.records.cluster import ClusterCreated, ControllerElected
-from flowstone.cluster.image.records.configs import BrokerConfigChanged, GroupConfigChanged
+from flowstone.cluster.image.records.configs import BrokerConfigChanged, ClientMetricsChanged, GroupConfigChanged
 from flowstone.cluster.image.records.declaration import MetadataRecord, UnknownRecord, decode, encode
 from flowstone.cluster.image.records.features import FeatureLevelChanged
 from flowstone.cluster.image.records.producers import ProducerIdsReserved
@@ -30,6 +30,7 @@ __all__ = [
     "BrokerFenced",
     "BrokerRegistered",
     "BrokerUnregistered",
+    "ClientMetricsChanged",
     "ClientQuotaChanged",
     "ClusterCreated",
     "ControllerElected",

@@ -1,4 +1,7 @@
-"""Records about settings of groups and dynamic broker settings. Topic settings are changed by records of the topic."""
+"""Records about settings of groups, subscriptions to clients' metrics, and dynamic broker settings.
+
+Topic settings are changed by records of the topic.
+"""
 
 from __future__ import annotations
 
@@ -53,3 +56,25 @@ class GroupConfigChanged(MetadataRecord):
             changes = value_changes(before.group_configs.get(group_id, {}), after.group_configs.get(group_id, {}))
             if changes:
                 yield cls(group_id, changes)
+
+
+@metadata_record(levels=(2,))
+class ClientMetricsChanged(MetadataRecord):
+    """Values to set for a subscription to clients' metrics; None removes one, and the last one the subscription."""
+
+    name: str
+    changes: Mapping[str, str | None] = stored(VALUES)
+
+    def apply(self, draft: Draft) -> None:
+        client_metrics = dict(draft.image.client_metrics)
+        values = changed_values(client_metrics.pop(self.name, {}), self.changes)
+        if values:
+            client_metrics[self.name] = values
+        draft.image = replace(draft.image, client_metrics=client_metrics)
+
+    @classmethod
+    def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[ClientMetricsChanged]:
+        for name in {**before.client_metrics, **after.client_metrics}:
+            changes = value_changes(before.client_metrics.get(name, {}), after.client_metrics.get(name, {}))
+            if changes:
+                yield cls(name, changes)

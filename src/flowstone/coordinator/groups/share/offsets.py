@@ -109,9 +109,8 @@ def _find(turn: Turn, token: Any, group_id: str, *, must_be_empty: bool = True) 
 
 def _hold(turn: Turn, group: ShareGroup) -> None:
     """Keep members from initializing the state that is being changed: they would overwrite it."""
-    known = turn.shard.groups.get(group.group_id)
-    if isinstance(known, ShareGroup):
-        known.next_attempt_ms = turn.now_ms + CHANGE_TIMEOUT_MS
+    group.next_attempt_ms = turn.now_ms + CHANGE_TIMEOUT_MS
+    turn.shard.groups[group.group_id] = group  # a new one has its records only after this call
 
 
 def _partitions(topics: Mapping[bytes, tuple[str, frozenset[int]]]) -> TopicPartitions:

@@ -15,6 +15,7 @@ from flowstone.cluster.image.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnregistered,
+    ClientMetricsChanged,
     ClientQuotaChanged,
     ClusterCreated,
     ControllerElected,
@@ -108,6 +109,10 @@ STORED: list[tuple[MetadataRecord, str]] = [
     (
         BrokerConfigChanged("", {"x": None, "y": "2"}),
         '{"type":"BrokerConfigChanged","version":1,"broker":"","changes":{"x":null,"y":"2"}}',
+    ),
+    (
+        ClientMetricsChanged("m", {"x": None, "y": "2"}),
+        '{"type":"ClientMetricsChanged","version":1,"name":"m","changes":{"x":null,"y":"2"}}',
     ),
     (
         GroupConfigChanged("g", {"x": None, "y": "2"}),

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.coordinator.groups.consumer.simulation import World
 
 SEEDS_PER_TEST = 100
-FIRST, COUNT = (int(number) for number in os.environ.get("FLOWSTONE_CONSUMER_GROUP_SEEDS", "0:200").split(":"))
+FIRST, COUNT = (int(number) for number in os.environ.get("FLOWSTONE_CONSUMER_GROUP_SEEDS", "0:100").split(":"))
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, SEEDS_PER_TEST))

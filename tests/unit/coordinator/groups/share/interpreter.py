@@ -5,6 +5,9 @@ join a topics=t [rack=]       a heartbeat with epoch 0; beat a [topics=] [epoch=
 leave a                       a heartbeat with epoch -1
 initialize | fail             the share coordinator has created the state that was asked for, or could not
 form a b topics=t             joins and beats until these are members of one assignment
+begin-reset t=0,1 | end-reset t=0,1     as AlterShareGroupOffsets does it, before and after the state is changed
+begin-deletion [t ...] | end-deletion t ...     as DeleteShareGroupOffsets and DeleteGroups do it
+offsets                       the partitions that have state
 list [states=] [types=] | describe | describe-classic | delete-group
 classic-join x | commit t-0=5 | delete-offsets t-0        as clients of the classic protocol do it
 wait 3000                     milliseconds
@@ -23,6 +26,7 @@ from flowstone.coordinator.groups import messages as classic
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.share import messages as m
+from flowstone.coordinator.groups.share.offsets import Begun
 from flowstone.coordinator.groups.share_records import (
     ShareGroupStored,
     ShareMemberCurrentStored,
@@ -35,7 +39,7 @@ from flowstone.coordinator.groups.share_records import (
     TopicState,
 )
 from flowstone.coordinator.groups.topics import GroupTopic
-from flowstone.errors import ErrorCode
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 from tests.unit.coordinator.groups.harness import START_MS, Coordinator, subscription
 from tests.unit.coordinator.groups.trace import said as classic_said
@@ -191,6 +195,32 @@ class Interpreter:
     def do_delete_group(self, names: list[str], options: Options) -> None:
         self._ask("operator", self.coordinator.shard.delete_groups, names or ["g"])
 
+    def do_begin_reset(self, names: list[str], options: Options) -> None:
+        topics = {name: tuple(map(int, indexes.split(","))) for name, indexes in options.items()}
+        self._ask_about(self.coordinator.shard.begin_share_reset, topics)
+
+    def do_end_reset(self, names: list[str], options: Options) -> None:
+        done = {self._id(name): tuple(map(int, indexes.split(","))) for name, indexes in options.items()}
+        self._ask_about(self.coordinator.shard.end_share_reset, done)
+
+    def do_begin_deletion(self, names: list[str], options: Options) -> None:
+        topic_ids = frozenset(self._id(name) for name in names) if names else None
+        self._ask_about(self.coordinator.shard.begin_share_deletion, topic_ids)
+
+    def do_end_deletion(self, names: list[str], options: Options) -> None:
+        self._ask_about(self.coordinator.shard.end_share_deletion, frozenset(self._id(name) for name in names))
+
+    def do_offsets(self, names: list[str], options: Options) -> None:
+        self._ask("operator", self.coordinator.shard.describe_share_offsets, "g")
+
+    def _ask_about(self, method: Any, argument: Any) -> None:
+        self._take(method(self.coordinator.now_ms, ("operator", []), "g", argument))
+
+    def _id(self, name: str) -> bytes:
+        topic = self.topics.find(name)
+        assert topic is not None
+        return topic.topic_id
+
     def do_classic_join(self, names: list[str], options: Options) -> None:
         metadata = (("range", subscription(["t"])),)
         request = classic.JoinRequest("g", 10000, 60000, "consumer", metadata, "", None, names[0], "/127.0.0.1")
@@ -240,6 +270,13 @@ class Interpreter:
 
     def _reply(self, token: tuple[str, list[str]], response: Any) -> None:
         who, partitions = token
+        if isinstance(response, ApiError):
+            self.lines.append(f"{who}: {response.code.name}")
+            return
+        if isinstance(response, Begun):
+            what = self._partitions(response.partitions) or "nothing"
+            self.lines.append(f"{who}: {what} state-epoch={response.state_epoch}")
+            return
         if not isinstance(response, m.ShareHeartbeatResponse):
             self.lines.append(f"{who}: {classic_said(response, partitions)}")
             return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -16,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from flowstone.pipeline.engine import letters as headers_of
 from flowstone.pipeline.errors import PipelineError, TryLater
 from flowstone.pipeline.model import PipelineModel
-from flowstone.pipeline.operations import offset_sets
+from flowstone.pipeline.operations.letters import offset_sets
 from flowstone.pipeline.state import Kind, LettersRecord, StateStore
 
 READ_TIMEOUT_S = 60.0
@@ -115,20 +114,6 @@ def _status(record: LettersRecord, partition: int, offset: int) -> str:
     if offset_sets.contains(record.retried, partition, offset):
         return RETRIED
     return DROPPED if offset_sets.contains(record.dropped, partition, offset) else OPEN
-
-
-@contextmanager
-def changing(model: PipelineModel, purpose: str) -> Iterator[StateStore]:
-    """Yield the store for a command that changes what was done with letters; one at a time, also beside a run."""
-    with (
-        StateStore(model.bootstrap, f"{model.name}/letters") as claims,
-        StateStore(model.bootstrap, model.name) as store,
-    ):
-        claim = claims.begin_run(None, purpose=purpose)
-        try:
-            yield store
-        finally:
-            claim.end(purpose)
 
 
 def chosen(

@@ -25,8 +25,8 @@ from flowstone.pipeline.engine.queries import Query, plan_queries
 from flowstone.pipeline.engine.sources import Range, is_stream, read_batch
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import RECORD, PipelineModel, Source, TopicSource
-from flowstone.pipeline.operations import offset_sets
-from flowstone.pipeline.operations.letters import Letter, record_of, store_record
+from flowstone.pipeline.operations.letters import offset_sets
+from flowstone.pipeline.operations.letters.reading import Letter, record_of, store_record
 from flowstone.pipeline.state import LettersRecord, StateStore
 
 if TYPE_CHECKING:

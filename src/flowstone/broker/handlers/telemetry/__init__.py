@@ -1,0 +1,1 @@
+"""Handlers of client telemetry (KIP-714)."""
