@@ -76,9 +76,11 @@ class LedSharePartition:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it may be dropped: no session uses it, and everything is written."""
+        """Return whether it may be dropped: no member uses it or has records of it, and everything is written."""
         machine = self.machine
-        return not self.sessions and not self._waiters and (machine is None or not machine.has_unwritten)
+        if self.sessions or self._waiters:
+            return False
+        return machine is None or not (machine.has_unwritten or machine.in_flight or self._copying)
 
     def now_ms(self) -> int:
         return int(self._epoch_ms + self._clock.monotonic() * 1000)
