@@ -43,18 +43,18 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Return the requested columns after checking options and topics, so that `load()` reports errors."""
         from pyspark_flowstone.positions import check_subscription
-        from pyspark_flowstone.schema import spark_schema
+        from pyspark_flowstone.schema import spark_schema, with_options
 
         options = self._source_options()
         check_subscription(options)
-        return spark_schema(options.columns)
+        return with_options(spark_schema(options.columns), self.options)
 
     @reported
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyspark_flowstone.schema import check_schema
         from pyspark_flowstone.source import make_reader
 
-        options = self._source_options()
+        options = self._source_options(schema)
         check_schema(schema, options.columns)
         return make_reader(options)
 
@@ -68,7 +68,7 @@ class DefaultSource(DataSource):
         from pyspark_flowstone.stream import FlowstoneStreamReader, RefusedStreamReader
 
         try:
-            options = self._source_options()
+            options = self._source_options(schema)
             check_schema(schema, options.columns)
             return FlowstoneStreamReader(options)
         except OptionError as error:
@@ -78,21 +78,25 @@ class DefaultSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         _check_pyspark_version()
         from pyspark_flowstone.exactly_once_sink import batch_writer
+        from pyspark_flowstone.schema import sink_options_of
 
-        return batch_writer(self.options, schema, overwrite)
+        return batch_writer(sink_options_of(self.options, schema), schema, overwrite)
 
     @reported
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         _check_pyspark_version()
         from pyspark_flowstone.exactly_once_sink import stream_writer
+        from pyspark_flowstone.schema import sink_options_of
 
-        return stream_writer(self.options, schema)
+        return stream_writer(sink_options_of(self.options, schema), schema)
 
-    def _source_options(self) -> SourceOptions:
+    def _source_options(self, schema: StructType | None = None) -> SourceOptions:
+        """Return the parsed options. `schema` is a table's, which has options too."""
         _check_pyspark_version()
         from pyspark_flowstone.options import parse_options
+        from pyspark_flowstone.schema import source_options
 
-        return parse_options(self.options)
+        return parse_options(source_options(self.options, schema))
 
 
 def exactly_once(df: DataFrame, *, bootstrap: str, topic: str | Sequence[str]) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -44,6 +45,8 @@ class Setting:
     # Kafka's broker-wide names for a topic setting, first one wins, each with its factor to this setting's unit.
     broker_names: tuple[tuple[str, int], ...] = ()
     read_only: bool = True
+    pattern: str = ""  # a regular expression that each part of a list must match
+    has_effect: bool = True  # False: Kafka's setting is stored and shown, and changes nothing here
 
     @property
     def is_sensitive(self) -> bool:
@@ -92,6 +95,10 @@ class Setting:
                 raise ConfigError(f"{self.name}: {value} is below the least allowed value, {low}")
             if high is not None and value > high:
                 raise ConfigError(f"{self.name}: {value} is above the largest allowed value, {high}")
+        if self.pattern and isinstance(value, tuple):
+            for item in value:
+                if not re.fullmatch(self.pattern, item):
+                    raise ConfigError(f"{self.name}: {item!r} does not match {self.pattern}")
         if self.choices:
             for part in value if isinstance(value, tuple) else (value,):
                 if part not in self.choices:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from flowstone.config.setting import DAY_MS, GIB, HOUR_MS, LONG_MAX, MIB, MINUTE_MS, Kind, topic_setting
 
+# "*" or the number of a partition and the id of a broker.
+THROTTLED_REPLICA = r"\*|[0-9]+:[0-9]+"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
@@ -218,4 +221,68 @@ class TopicConfig:
         False,
         "Whether a replica that may lack records can become leader if no in-sync replica is left.",
         "unclean.leader.election.enable",
+    )
+    # Settings that Kafka has and that change nothing here. They are stored, so that tools can copy topics.
+    follower_replication_throttled_replicas: tuple[str, ...] = topic_setting(
+        "follower.replication.throttled.replicas",
+        Kind.LIST,
+        (),
+        "No effect: throttles apply to every replica that is being added, whatever is listed here.",
+        pattern=THROTTLED_REPLICA,
+        has_effect=False,
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = topic_setting(
+        "leader.replication.throttled.replicas",
+        Kind.LIST,
+        (),
+        "No effect: throttles apply to every replica that is being added, whatever is listed here.",
+        pattern=THROTTLED_REPLICA,
+        has_effect=False,
+    )
+    local_retention_bytes: int = topic_setting(
+        "local.retention.bytes",
+        Kind.LONG,
+        -2,
+        "No effect: segments are not moved to a remote storage, so that retention.bytes counts.",
+        "log.local.retention.bytes",
+        low=-2,
+        has_effect=False,
+    )
+    local_retention_ms: int = topic_setting(
+        "local.retention.ms",
+        Kind.LONG,
+        -2,
+        "No effect: segments are not moved to a remote storage, so that retention.ms counts.",
+        "log.local.retention.ms",
+        low=-2,
+        has_effect=False,
+    )
+    preallocate: bool = topic_setting(
+        "preallocate",
+        Kind.BOOLEAN,
+        False,
+        "No effect: busy logs always preallocate space, in small pieces.",
+        "log.preallocate",
+        has_effect=False,
+    )
+    remote_log_copy_disable: bool = topic_setting(
+        "remote.log.copy.disable",
+        Kind.BOOLEAN,
+        False,
+        "No effect: segments are not moved to a remote storage.",
+        has_effect=False,
+    )
+    remote_log_delete_on_disable: bool = topic_setting(
+        "remote.log.delete.on.disable",
+        Kind.BOOLEAN,
+        False,
+        "No effect: segments are not moved to a remote storage.",
+        has_effect=False,
+    )
+    remote_storage_enable: bool = topic_setting(
+        "remote.storage.enable",
+        Kind.BOOLEAN,
+        False,
+        "No effect: segments are not moved to a remote storage.",
+        has_effect=False,
     )

@@ -22,7 +22,7 @@ from flowstone.cluster.decisions.configs import topic_config
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage, TopicImage
 from flowstone.cluster.image.records import BrokerConfigChanged, MetadataRecord, TopicRecord
 from flowstone.cluster.logs.metadata_copies import DIRECTORY as METADATA_DIRECTORY
-from flowstone.config import TopicConfig
+from flowstone.config import TOPIC_SETTINGS, TopicConfig
 from flowstone.errors import ErrorCode, StartupError, StorageFault
 from flowstone.log.manager import LogManager
 from flowstone.log.partition.partition_log import PartitionLog
@@ -51,6 +51,7 @@ class Assignments:
         """Follow the cluster's metadata; `cluster` is None on a broker that is no member of a cluster."""
         self._node_id, self._topic_defaults = node_id, topic_defaults
         self._logs, self._partitions = logs, partitions
+        self._reported_settings: set[str] = set()  # without effect, and logged
         self._cluster = cluster
         self._image = EMPTY_IMAGE
         # Partitions still to be opened and closed, in order, in later time slices.
@@ -147,6 +148,8 @@ class Assignments:
 
     def _open_or_configure(self, topic: TopicImage) -> None:
         config = topic_config(self._image, topic.name, self._topic_defaults, self._node_id)
+        if topic.configs:
+            self._report_idle_settings(topic)
         for index, placed in enumerate(topic.partitions):
             partition = self._partitions.find(TopicPartition(topic.name, index))
             if self._node_id not in placed.replicas:
@@ -162,6 +165,13 @@ class Assignments:
             if partition.log.config != config:
                 partition.log.configure(config)
                 partition.configured()
+
+    def _report_idle_settings(self, topic: TopicImage) -> None:
+        """Log once for each setting of Kafka that a topic has and that changes nothing here."""
+        for name in topic.configs:
+            if name in TOPIC_SETTINGS and not TOPIC_SETTINGS[name].has_effect and name not in self._reported_settings:
+                self._reported_settings.add(name)
+                logger.info("topic %s sets %s, which this broker stores but which has no effect", topic.name, name)
 
     def _open(self, topic: TopicImage, index: int, config: TopicConfig) -> None:
         topic_partition, placed = TopicPartition(topic.name, index), topic.partitions[index]

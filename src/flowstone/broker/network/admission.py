@@ -20,6 +20,7 @@ from flowstone.broker.authentication.listener_security import ListenerSecurity
 from flowstone.broker.authentication.mechanisms import Credentials
 from flowstone.broker.authentication.sasl_login import LOGIN, USER_TYPE, SaslLogin
 from flowstone.broker.network.login_gate import LOGIN_FRAME_BYTES_MAX, LoginGate
+from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.requests.audit import LOGIN_FAILED, client_fields
 from flowstone.broker.requests.context import Services
 from flowstone.broker.requests.session import Principal
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SECRET_BYTES = 32
+# Memory for incomplete frames of all clients of a listener that are not logged in yet.
+LOGIN_BUFFERS_BYTES_MAX = 8 << 20
 
 
 class Door(Protocol):
@@ -47,6 +50,9 @@ class Admission:
         """Create the admission of one listener. Raises ConfigError if its key or certificates are unusable."""
         self._security, self._clock, self._door = security, services.clock, door
         self._audit = services.audit
+        # Strangers share this memory, so that they take none from clients that are logged in.
+        self._buffers = BufferPool(LOGIN_BUFFERS_BYTES_MAX)
+        self._buffers_after_login: BufferPool | None = None
         self._request_bytes_max = services.config.socket_request_max_bytes
         self._timeout_s = services.config.connection_login_timeout_ms / 1000
         self._context = security.server_context() if security.has_tls else None
@@ -150,6 +156,7 @@ class Admission:
             self._security, self._credentials, self._clock, session, partial(self._logged_in, connection), self._audit
         )
         connection.request_bytes_max = min(LOGIN_FRAME_BYTES_MAX, self._request_bytes_max)
+        self._buffers_after_login, connection.buffers = connection.buffers, self._buffers
         connection.answer = LoginGate(login, connection.answer, self._clock).answer
         session.login, session.on_end = login, connection.finish
         self._logins[connection] = self._clock.monotonic()
@@ -160,6 +167,8 @@ class Admission:
 
     def _logged_in(self, connection: Connection) -> None:
         connection.request_bytes_max = self._request_bytes_max
+        if self._buffers_after_login is not None:
+            connection.buffers = self._buffers_after_login
         self._logins.pop(connection, None)
 
 

@@ -92,6 +92,8 @@ class Connection:
         self._host, self._channel = host, channel
         # What answers a request, and the longest one; both may change with a login.
         self.answer, self.request_bytes_max = host.answer, host.request_bytes_max
+        # The memory for incomplete requests, which changes with a login.
+        self.buffers = host.buffers
         self._busy_poller = host.busy_poller
         self._call_soon = asyncio.get_running_loop().call_soon  # looking up the loop is a system call each time
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
@@ -228,9 +230,9 @@ class Connection:
             large = self._handle(frame[: self._frame_size])
         finally:
             if large is None:
-                self._host.buffers.give_back(frame)
+                self.buffers.give_back(frame)
         if large is not None:
-            large.on_decoded = partial(self._host.buffers.give_back, frame)
+            large.on_decoded = partial(self.buffers.give_back, frame)
         return True
 
     def _received(self, received: memoryview) -> None:
@@ -264,11 +266,11 @@ class Connection:
             self.frame_started = host.monotonic()
 
     def _begin_frame(self, size: int, part: memoryview) -> None:
-        frame = self._host.buffers.take(size)
+        frame = self.buffers.take(size)
         if frame is None:
             self._keep(part)
             self._waits_for_buffer = True
-            self._host.buffers.on_available(self._buffer_freed, size)
+            self.buffers.on_available(self._buffer_freed, size)
             return
         self.frame_started = self._host.monotonic()
         self._frame, self._frame_size, self._frame_filled = frame, size, len(part) - _LENGTH_BYTES
@@ -286,7 +288,7 @@ class Connection:
         self.frame_started = None
         if self._frame is not None:
             frame, self._frame = self._frame, None
-            self._host.buffers.give_back(frame)
+            self.buffers.give_back(frame)
 
     def _must_wait(self) -> bool:
         unanswered = self._unanswered

@@ -8,6 +8,8 @@ member is expected to be as fast as the others are. Pure.
 from __future__ import annotations
 
 AHEAD_S = 0.25
+# The window is divided among so many members at least: others may join, and must not wait for those that came first.
+MEMBERS_EXPECTED = 32
 # How much the newest delivery counts in a member's speed.
 NEWEST_WEIGHT = 0.5
 # Shorter times are not measured exactly.
@@ -53,4 +55,4 @@ class FairShares:
         ahead = self._speeds.get(member, self._typical) * AHEAD_S
         if ahead >= max_records:
             return None
-        return max(window_max // (2 * member_count), int(ahead), 1)
+        return max(window_max // (2 * max(member_count, MEMBERS_EXPECTED)), int(ahead), 1)

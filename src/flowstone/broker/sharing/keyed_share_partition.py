@@ -64,6 +64,9 @@ class KeyedSharePartition(SharePartition):
 
     def index(self, first: int, last: int, records: Sequence[KeyedRecord], now_ms: int) -> None:
         """Add the records of the log's next batch; offsets that it does not have are archived."""
+        self.indexed_to = max(self.indexed_to, self.window.start)  # what is completed needs no index
+        if last < self.indexed_to:
+            return
         if first > self.indexed_to:
             self._archive(self.indexed_to, first - 1)
         expected = max(first, self.indexed_to)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from flowstone.broker.loop.cold_reads import COLD_READS_MAX, warm
 from flowstone.broker.requests.parked import FETCH_WAIT_MS_MAX, Waiting
-from flowstone.broker.sharing.led_share_partition import Fetched, LedSharePartition
+from flowstone.broker.sharing.led_share_partition import LedSharePartition
 from flowstone.broker.sharing.share_partitions import SharePartitions
+from flowstone.broker.sharing.share_services import Fetched
 from flowstone.broker.sharing.share_sessions import Place, ShareSession
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ApiError, ErrorCode
@@ -28,6 +29,8 @@ class Wanted(NamedTuple):
     max_bytes: int
     max_records: int
     strict: bool
+    # Partitions with records in the response, because each keeps a file open.
+    max_slices: int = 1
 
 
 class Result:
@@ -153,11 +156,11 @@ class ShareFetching(Promise[Any]):
         """Acquire records of the session's partitions, within the limits."""
         session, wanted = self._session, self._wanted
         assert session is not None
-        left_bytes, left_records = wanted.max_bytes, wanted.max_records
+        left_bytes, left_records, left_slices = wanted.max_bytes, wanted.max_records, wanted.max_slices
         self._led = []
         has_result = False
         for place in tuple(session.places):
-            if left_records <= 0 or left_bytes <= 0:
+            if left_records <= 0 or left_bytes <= 0 or left_slices <= 0:
                 break
             try:
                 led = self._partitions.get(session.key.group_id, place)
@@ -176,6 +179,7 @@ class ShareFetching(Promise[Any]):
             if fetched is not None:
                 self.result_of(place).fetched = fetched
                 has_result = True
+                left_slices -= 1
                 left_bytes -= len(fetched.records)
                 left_records -= sum(last - first + 1 for first, last, _ in fetched.acquired)
                 session.move_last(place)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from confluent_kafka.admin import AdminClient
 
-from flowstone.broker.lag.group_status import CONSUMER, GroupStatus, read_group_document
+from flowstone.broker.lag.group_status import CONSUMER, SHARE, GroupStatus, read_group_document
 from flowstone.cli.common.broker_pages import OK, PAGE_ERRORS, SETTING, ask, find_pages
 
 
@@ -24,7 +24,16 @@ class GroupPages:
 
     def complete(self, groups: list[GroupStatus]) -> list[GroupStatus]:
         """Return the groups with the data from the pages added."""
-        one = f"?group={quote(groups[0].group_id, safe='')}" if len(groups) == 1 else ""
+        told = self._ask(groups[0].group_id if len(groups) == 1 else None)
+        return [_merge(group, told[group.group_id]) if group.group_id in told else group for group in groups]
+
+    def share_group(self, group_id: str) -> list[GroupStatus]:
+        """Return the share group of this name, if there is one and its broker serves the page."""
+        return [each for each in self._ask(group_id).values() if each.type == SHARE]
+
+    def _ask(self, group_id: str | None) -> dict[str, GroupStatus]:
+        """Return what the pages tell of one group or of all."""
+        one = "" if group_id is None else f"?group={quote(group_id, safe='')}"
         told: dict[str, GroupStatus] = {}
         for address in self._addresses:
             self.problem = None
@@ -37,7 +46,7 @@ class GroupPages:
                 told |= {each["group"]: read_group_document(each) for each in page["groups"]}
             except PAGE_ERRORS as error:
                 self.problem = f"the broker's page http://{address[0]}:{address[1]}/groups cannot be read ({error})"
-        return [_merge(group, told[group.group_id]) if group.group_id in told else group for group in groups]
+        return told
 
 
 def _merge(group: GroupStatus, told: GroupStatus) -> GroupStatus:

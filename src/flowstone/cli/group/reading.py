@@ -97,6 +97,8 @@ class GroupReader:
 
     def _read(self, group_ids: list[str]) -> list[GroupStatus]:
         groups = self._read_protocol(group_ids)
+        if not groups and len(group_ids) == 1:  # librdkafka describes no share groups
+            return self._pages.share_group(group_ids[0])
         return self._pages.complete(groups) if groups else []
 
     def _read_protocol(self, group_ids: list[str]) -> list[GroupStatus]:

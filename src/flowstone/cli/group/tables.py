@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from flowstone.broker.lag.group_status import CONSUMER, GroupMember, GroupStatus, PartitionLag, group_document
+from flowstone.broker.lag.group_status import CONSUMER, SHARE, GroupMember, GroupStatus, PartitionLag, group_document
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.types import TopicPartition
 
@@ -18,9 +18,10 @@ MEMBER_COLUMNS = ("member", "client", "host", "partitions")
 CONSUMER_COLUMNS = ("member", "client", "host", "epoch", "state", "partitions", "must give up", "will get")
 
 
-def partition_columns(with_times: bool) -> list[str]:
+def partition_columns(group: GroupStatus, with_times: bool) -> list[str]:
     times = ["behind", "headroom"] if with_times else []
-    return ["topic", "partition", "committed", "end", "lag", *times, "member"]
+    start, last = ("start", "in flight") if group.type == SHARE else ("committed", "member")
+    return ["topic", "partition", start, "end", "lag", *times, last]
 
 
 def partition_rows(group: GroupStatus, with_times: bool) -> list[list[str]]:
@@ -33,10 +34,17 @@ def partition_rows(group: GroupStatus, with_times: bool) -> list[list[str]]:
             str(each.high_watermark),
             number(each.lag),
             *([duration(each.lag_seconds), headroom(each)] if with_times else []),
-            _short(each.member_id, clients) if each.member_id is not None else NOTHING,
+            _last_cell(group, each, clients),
         ]
         for each in group.partitions
     ]
+
+
+def _last_cell(group: GroupStatus, partition: PartitionLag, clients: dict[str, str]) -> str:
+    """Return the member that reads the partition; of a share group, whose members share it, what is in flight."""
+    if group.type == SHARE:
+        return number(partition.in_flight)
+    return _short(partition.member_id, clients) if partition.member_id is not None else NOTHING
 
 
 def member_rows(group: GroupStatus) -> list[list[str]]:
@@ -94,7 +102,7 @@ def description(group: GroupStatus, *, with_times: bool) -> str:
         parts += ["", table(columns, rows, screen_width())]
     if group.partitions:
         rows = partition_rows(group, with_times)
-        parts += ["", table(partition_columns(with_times), rows, screen_width())]
+        parts += ["", table(partition_columns(group, with_times), rows, screen_width())]
         parts += headroom_note(group) if with_times else []
         parts += transaction_notes(group)
     return "\n".join(parts)

@@ -140,7 +140,7 @@ class Watched:
         return Block(*parts)
 
     def _columns(self) -> list[str]:
-        return [*partition_columns(self._reader.problem is None), "in/s", "read/s"]
+        return [*partition_columns(self.group, self._reader.problem is None), "in/s", "read/s"]
 
     def _rows(self) -> list[list[str]]:
         rows = partition_rows(self.group, self._reader.problem is None)

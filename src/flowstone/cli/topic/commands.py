@@ -28,6 +28,7 @@ from flowstone.cli.topic.alter import alter, read_assignment
 from flowstone.cli.topic.disk_use import COLUMNS as DISK_COLUMNS
 from flowstone.cli.topic.disk_use import read_disks
 from flowstone.cli.topic.offsets_at import offsets
+from flowstone.config import TOPIC_SETTINGS
 from flowstone.errors import ErrorCode
 
 BROKER_DEFAULT = -1  # "as many as the broker is set to", on the wire
@@ -118,7 +119,8 @@ def describe(topic: TopicName, json_output: JsonOutput = False, bootstrap: Boots
     print(table(names, rows, screen_width()))
     print("\n".join(disks.lines()))
     for name, value in settings.items():
-        print(f"{name}={value}")
+        is_idle = name in TOPIC_SETTINGS and not TOPIC_SETTINGS[name].has_effect
+        print(f"{name}={value}" + ("  (no effect: a setting of Kafka that this broker only stores)" if is_idle else ""))
 
 
 def delete(

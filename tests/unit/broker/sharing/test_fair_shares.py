@@ -24,7 +24,7 @@ def test_a_fast_member_gets_whole_batches_and_a_slow_one_its_share() -> None:
         shares.acknowledged(member, 10, False, 10.0 + seconds)
     assert shares.limit("fast", 64, WINDOW, RECORDS) is None
     assert shares.limit("slow", 64, WINDOW, RECORDS) == 15
-    assert shares.limit("slow", 2, WINDOW, RECORDS) == 500
+    assert shares.limit("slow", 2, WINDOW, RECORDS) == 31
 
 
 def test_a_new_member_is_expected_to_be_as_fast_as_the_others() -> None:

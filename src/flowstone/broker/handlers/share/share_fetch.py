@@ -56,6 +56,7 @@ def handle(
         request.max_bytes,
         0 if request.is_renew_ack or is_closing else request.max_records,
         request.share_acquire_mode == STRICT_MODE,
+        services.unsent.response_slices_max,
     )
     fetching = ShareFetching(
         services.waiting,

@@ -17,6 +17,8 @@ import pytest
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.share import messages as m
 from flowstone.coordinator.groups.share.group import ShareGroup
+from flowstone.coordinator.groups.share.offsets import CHANGE_TIMEOUT_MS, Begun
+from flowstone.coordinator.groups.share_records import TopicPartitions
 from flowstone.errors import ErrorCode
 from tests.unit.coordinator.groups.harness import Coordinator
 from tests.unit.coordinator.groups.share.interpreter import NamedTopics
@@ -50,6 +52,8 @@ class History:
         self.coordinator = Coordinator(GroupConfig(), self._reply, self.topics)
         self.members: dict[str, Member] = {}
         self.tasks: list[m.InitializeStates] = []
+        self.resets: list[TopicPartitions] = []
+        self.deletions: list[frozenset[bytes]] = []
         self.answer: Any = None
         self.epoch = 0
 
@@ -70,6 +74,9 @@ class History:
             self.wait: 15,
             self.change_topics: 3,
             self.move: 2,
+            self.reset: 1,
+            self.delete: 1,
+            self.end_change: 3,
         }
         self.random.choices(tuple(weights), tuple(weights.values()))[0]()
         self.check()
@@ -149,6 +156,34 @@ class History:
         self.tasks = []
         self.coordinator.reload()
 
+    # What operators do, in two steps of which the second may be missing
+
+    def reset(self) -> None:
+        topics = {name: tuple(range(count)) for name, count in self.counts.items() if self.random.random() < 0.6}
+        begun = self.ask_operator(self.coordinator.shard.begin_share_reset, topics)
+        if isinstance(begun, Begun):
+            self.resets.append(begun.partitions)
+
+    def delete(self) -> None:
+        known = [topic for name in self.counts if (topic := self.topics.find(name)) is not None]
+        some = frozenset(topic.topic_id for topic in known if self.random.random() < 0.6)
+        begun = self.ask_operator(self.coordinator.shard.begin_share_deletion, self.random.choice((some, None)))
+        if isinstance(begun, Begun):
+            self.deletions.append(frozenset(begun.partitions))
+
+    def end_change(self) -> None:
+        if self.resets:
+            self.ask_operator(self.coordinator.shard.end_share_reset, self.resets.pop())
+        if self.deletions:
+            self.ask_operator(self.coordinator.shard.end_share_deletion, self.deletions.pop())
+
+    def ask_operator(self, method: Any, argument: Any) -> Any:
+        is_empty = self.group is None or self.group.is_empty
+        self.take(method(self.coordinator.now_ms, "operator", "g", argument))
+        if isinstance(self.answer, Begun):
+            assert is_empty, "a group with members is not changed"
+        return self.answer
+
     def take(self, effects: Any) -> None:
         self.tasks += effects.tasks
         keys = [(type(each), getattr(each, "key", None), getattr(each, "member_id", "")) for each in effects.records]
@@ -168,6 +203,7 @@ class History:
         assert group.epoch >= self.epoch
         self.epoch = group.epoch
         assert group.assignment_epoch <= group.epoch
+        assert group.members_bytes == sum(member.size_bytes for member in group.members_by_id.values())
         for member in group.members_by_id.values():
             assert 0 < member.epoch <= group.assignment_epoch
             known = self.members.get(member.stored.member_id)
@@ -181,7 +217,8 @@ class History:
         other._replay(other.log)
         copy = other.shard._state.groups["g"]
         assert isinstance(copy, ShareGroup)
-        for name in ("epoch", "assignment_epoch", "topic_counts", "initializing", "initialized", "members_bytes"):
+        same = ("epoch", "assignment_epoch", "topic_counts", "members_bytes", "states_bytes")
+        for name in (*same, "initializing", "initialized", "deleting"):
             assert getattr(copy, name) == getattr(group, name), name
         assert {key: (each.stored, each.epoch, each.previous_epoch, each.assigned, each.target)
                 for key, each in copy.members_by_id.items()} == {
@@ -190,11 +227,12 @@ class History:
         }  # fmt: skip
 
     def settle(self) -> None:
-        for _ in range(12):
+        steps = 12
+        for _ in range(steps):
             for member in self.members.values():
                 self.send(member)
             self.initialize()
-            self.coordinator.advance(2000)
+            self.coordinator.advance(2 * CHANGE_TIMEOUT_MS // steps)
         self.check()
         if not self.members:
             return

@@ -1,0 +1,67 @@
+"""Secrets are set to one word, and everything that a broker tells is searched for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from flowstone.config import BROKER_SETTINGS
+from flowstone.wire.messages import DescribeConfigsRequest, DescribeConfigsRequestResource
+from tests.support.running_app import RunningApp
+from tests.support.security.secured import authenticate, authority, handshake, write_files
+
+CANARY = "canary-b7c1e0"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+BROKER_RESOURCE = 4
+
+
+def test_no_secret_is_told(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    server = authority().issue("broker", ["localhost"])
+    files = write_files(tmp_path)
+    secrets = {
+        "sasl.jaas.config": f'{PLAIN} required username="{CANARY}-u" password="{CANARY}" user_bob="{CANARY}";',
+        "ssl.key.password": CANARY,
+        "zookeeper.ssl.keystore.password": CANARY,
+        "ssl.keystore.key": server.key,
+        "ssl.keystore.certificate.chain": server.certificate,
+    }
+    settings = {
+        **{name: value for name, value in files.items() if "keystore" not in name},
+        **secrets,
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{PLAIN} required user_eve="{CANARY}";',
+        "http.listener": "127.0.0.1:0",
+    }
+    with RunningApp(str(tmp_path / "data"), **settings) as broker, broker.client() as client:
+        resource = DescribeConfigsRequestResource(
+            resource_type=BROKER_RESOURCE, resource_name="1", configuration_keys=None
+        )
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+        answer = client.ask(4, request)
+        described = {each.name: each for each in answer.results[0].configs}
+        for name in secrets:
+            assert (described[name].value, described[name].is_sensitive) == (None, True)
+            assert [each.value for each in described[name].synonyms if each.value] == []
+        assert not described["log.dirs"].is_sensitive
+        with broker.client("SASL_PLAINTEXT") as login:
+            handshake(login, "PLAIN")
+            authenticate(login, f"\0bob\0{CANARY}-wrong".encode())
+        pages = [
+            broker.get(path) for path in ("/metrics", "/health", "/status", "/events?once=1") if "events" not in path
+        ]
+        told = [repr(answer), repr(broker.app.config), caplog.text, json.dumps(pages)]
+    key_line = server.key.splitlines()[1]
+    for text in told:
+        assert CANARY not in text.replace(f"{CANARY}-u", "")
+        assert key_line not in text
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
+    assert CANARY.encode() not in stored
+
+
+def test_every_setting_that_may_hold_a_secret_is_sensitive():
+    suspicious = ("password", "secret", "jaas", "keystore.key", "token")
+    named = {name for name in BROKER_SETTINGS if any(each in name for each in suspicious)}
+    # Files that hold secrets are named, their contents are not.
+    assert {name for name in named if not BROKER_SETTINGS[name].is_sensitive} == {"http.tokens.file"}
