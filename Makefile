@@ -69,5 +69,5 @@ cluster: setup   ## clients, suites and Spark against three brokers that are kil
 
 spark: setup     ## Spark source and sink, long: a kill at every step, a standalone cluster, five million rows, examples
 	FLOWSTONE_SPARK_LONG=1 $(PY) -m pytest tests/spark
-	FLOWSTONE_SPARK_LONG=1 $(PY) -m pytest tests/spark_pipeline
+	FLOWSTONE_SPARK_LONG=1 FLOWSTONE_PIPELINE_KILLS=$${FLOWSTONE_PIPELINE_KILLS:-200} $(PY) -m pytest tests/spark_pipeline
 	FLOWSTONE_SPARK_LONG=1 $(PY) -m pytest tests/spark_examples

@@ -21,6 +21,7 @@ from flowstone.broker.metrics.client_metrics import write_client_metrics
 from flowstone.broker.metrics.exposition import Exposition, label_text
 from flowstone.broker.metrics.group_metrics import write_groups
 from flowstone.broker.metrics.replication_metrics import ReplicationMetrics
+from flowstone.broker.metrics.share_metrics import write_sharing
 from flowstone.broker.metrics.stable_offset_metrics import write_stable_offsets
 from flowstone.broker.metrics.transaction_metrics import write_transactions
 from flowstone.broker.network.server import Server
@@ -65,6 +66,7 @@ class Scrape:
         self._write_topics(page)
         await self._write_partitions(page)
         await write_stable_offsets(page, self._services.partitions)
+        write_sharing(page, self._services.sharing)
         write_transactions(
             page, self._services.transactions, self._late_transactions.count, self._services.clock.time_ms()
         )

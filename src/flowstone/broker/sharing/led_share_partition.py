@@ -12,14 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NamedTuple, Protocol
 
-from flowstone.broker.coordinators.group_settings import GroupSettingsSource
-from flowstone.broker.coordinators.share.share_states import ShareStates
-from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.acknowledgements import Acknowledgement
-from flowstone.broker.sharing.acquisition import Acquired
-from flowstone.broker.sharing.dead_letters import DeadLetterQueues
 from flowstone.broker.sharing.fair_shares import FairShares
 from flowstone.broker.sharing.keyed_reads import index_more, read_offsets
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
@@ -27,12 +21,12 @@ from flowstone.broker.sharing.log_reads import read_log
 from flowstone.broker.sharing.share_changes import DeadLetters
 from flowstone.broker.sharing.share_config import share_config
 from flowstone.broker.sharing.share_partition import SharePartition
+from flowstone.broker.sharing.share_services import FENCED, Fetched, ShareServices, Waiter, told
 from flowstone.broker.sharing.start_offsets import chosen_start
 from flowstone.coordinator.share.messages import StateResult, StateWrite
 from flowstone.coordinator.share.records import NO_START_OFFSET, ShareKey
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.segments.cached_reads import LogSlice
-from flowstone.ports.clock import Clock, Timer
+from flowstone.ports.clock import Timer
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition
 from flowstone.replication.readers import Reader
@@ -45,42 +39,11 @@ WRITE_PAUSE_S = 0.5
 # How often records that were deleted meanwhile are passed by one fetch.
 STARTS_MAX = 4
 
-_FENCED = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
-
-
-class Waiter(Protocol):
-    """A fetch that waits for records."""
-
-    member: str
-
-    def offered(self) -> bool:
-        """Try to acquire records; return whether there were any for it."""
-        ...
-
-    def failed(self, key: ShareKey, error: ApiError) -> None:
-        """Answer now: the share partition has failed or is closed."""
-        ...
-
-
-class Fetched(NamedTuple):
-    records: LogSlice | bytes
-    acquired: list[Acquired]
-
-
-class ShareServices(NamedTuple):
-    """The parts of the broker that share partitions need."""
-
-    states: ShareStates
-    settings: GroupSettingsSource
-    clock: Clock
-    workers: Workers
-    dead_letters: DeadLetterQueues
-
 
 class LedSharePartition:
     def __init__(self, key: ShareKey, partition: Partition, services: ShareServices) -> None:
         self.key, self.partition = key, partition
-        self._states, self._settings, self._clock, self.workers, self._dead_letters = services
+        self._states, self._settings, self._clock, self.workers, self._dead_letters, self._counts = services
         self._copying: asyncio.Task[None] | None = None
         self.leader_epoch = partition.leader_epoch
         self._epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
@@ -113,9 +76,11 @@ class LedSharePartition:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it may be dropped: no session uses it, and everything is written."""
+        """Return whether it may be dropped: no member uses it or has records of it, and everything is written."""
         machine = self.machine
-        return not self.sessions and not self._waiters and (machine is None or not machine.has_unwritten)
+        if self.sessions or self._waiters:
+            return False
+        return machine is None or not (machine.has_unwritten or machine.in_flight or self._copying)
 
     def now_ms(self) -> int:
         return int(self._epoch_ms + self._clock.monotonic() * 1000)
@@ -192,6 +157,9 @@ class LedSharePartition:
         fetched = self._acquire(machine, member, max_bytes, max_records, now_ms, strict=strict)
         if fetched is not None:
             self._shares.delivered(member, self._clock.monotonic())
+            for first, last, count in fetched.acquired:
+                self._counts.deliveries += last - first + 1
+                self._counts.redeliveries += last - first + 1 if count > 1 else 0
         return fetched
 
     def _acquire(
@@ -244,6 +212,7 @@ class LedSharePartition:
         self._follow_settings(machine)
         ticket = machine.acknowledge(member, acknowledgements, self.now_ms())
         count = sum(last - first + 1 for first, last, _ in acknowledgements)
+        self._counts.acknowledgements += count
         self._shares.acknowledged(member, count, member in machine.in_flight, self._clock.monotonic())
         if not ticket:
             self._changed(machine)
@@ -339,6 +308,7 @@ class LedSharePartition:
             self._copying = None
         for first, last, _, _ in letters:
             machine.copied(first, last)
+            self._counts.dead_letters += last - first + 1
         if self.error is None:
             self._changed(machine)
 
@@ -360,11 +330,12 @@ class LedSharePartition:
             return
         result = written.result()
         code = result.error_code
-        if code in _FENCED:
+        if code in FENCED:
             self.close(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, result.error_message or ""))
             return
         if code is not ErrorCode.NONE:
             logger.warning("share partition %s: a change of its state was not stored: %s", self.key, code.name)
+            self._counts.failed_writes += 1
             self._pause_until_s = self._clock.monotonic() + WRITE_PAUSE_S
         machine.written(code is ErrorCode.NONE, self.now_ms())
         for promise in self._answers.pop(self._writing, ()):
@@ -390,15 +361,6 @@ class LedSharePartition:
         if self.machine is not None and self.error is None:
             self.machine.tick(self.now_ms())
             self._changed(self.machine)
-
-
-def told(code: ErrorCode) -> ErrorCode:
-    """Return what clients are told if the share coordinator answers with an error code."""
-    if code in _FENCED:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return code
 
 
 def _resolve(promise: Promise[ErrorCode], code: ErrorCode) -> None:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from flowstone.broker.loop.cold_reads import COLD_READS_MAX, warm
 from flowstone.broker.requests.parked import FETCH_WAIT_MS_MAX, Waiting
-from flowstone.broker.sharing.led_share_partition import Fetched, LedSharePartition
+from flowstone.broker.sharing.led_share_partition import LedSharePartition
 from flowstone.broker.sharing.share_partitions import SharePartitions
+from flowstone.broker.sharing.share_services import Fetched
 from flowstone.broker.sharing.share_sessions import Place, ShareSession
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ApiError, ErrorCode

@@ -10,7 +10,8 @@ from flowstone.broker.coordinators.group_settings import GroupSettingsSource
 from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.dead_letters import DeadLetterQueues
-from flowstone.broker.sharing.led_share_partition import LedSharePartition, ShareServices
+from flowstone.broker.sharing.led_share_partition import LedSharePartition
+from flowstone.broker.sharing.share_services import ShareCounts, ShareServices
 from flowstone.broker.sharing.share_sessions import MemberKey, Place, ShareSession, ShareSessions
 from flowstone.cluster.metadata import Metadata
 from flowstone.coordinator.share.records import ShareKey
@@ -34,7 +35,8 @@ class SharePartitions:
     ) -> None:
         self._partitions = partitions
         dead_letters = DeadLetterQueues(metadata, partitions, states.peers, clock, workers)
-        self._services = ShareServices(states, settings, clock, workers, dead_letters)
+        self.counts = ShareCounts()
+        self._services = ShareServices(states, settings, clock, workers, dead_letters, self.counts)
         self.sessions = ShareSessions(self._session_closed)
         self._led: dict[ShareKey, LedSharePartition] = {}
         self._sweep_at = SWEEP_INTERVAL
@@ -53,10 +55,13 @@ class SharePartitions:
         return self._led.get(key)
 
     def get(self, group_id: str, place: Place) -> LedSharePartition:
-        """Return the share partition, whose state may still be loading. Raises ApiError if it is not led here."""
+        """Return the share partition, whose state may still be loading. Raises ApiError if it is not led here.
+
+        One that nobody used is loaded again, because its start may have been altered meanwhile.
+        """
         key = ShareKey(group_id, place.topic_id, place.partition)
         led = self._led.get(key)
-        if led is not None and led.is_current:
+        if led is not None and led.is_current and not led.is_idle:
             return led
         self._drop(key)
         partition = self._partitions.get_by_id(place.topic_id, place.partition)

@@ -74,6 +74,8 @@ def test_rejected_and_failing_records_are_copied_with_their_history(app: Running
         assert [(record.key, record.value) for record in found] == [(b"k1", b"v1"), (b"k3", b"v3")]
         headers = dict(found[1].headers)
         assert headers.pop("__dlq.errors.message").startswith(b"The record was delivered too often")
+        counts = app.app.services.sharing.counts
+        assert (counts.deliveries, counts.redeliveries, counts.dead_letters) == (6, 1, 2)
         assert headers == {
             "h": b"x",
             "__dlq.errors.topic": b"t",
