@@ -27,6 +27,7 @@ CPU_SHARE_MAX = 0.5
 REST_SECONDS = 20.0
 DEADLINE_SECONDS = 180.0
 RETRY_SECONDS = 0.2
+SAMPLE_SECONDS = 0.02
 GROUP, TOPIC = "large", "shared"
 HEARTBEAT, CREATE_TOPICS, FIND_COORDINATOR = 68, 19, 10
 FLEXIBLE_HEADER = struct.Struct(">hhih")
@@ -58,8 +59,8 @@ class Connection:
 
 
 class Member:
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self.member_id = connection, str(uuid4())
+    def __init__(self, connection: Connection, address: str) -> None:
+        self._connection, self._address, self.member_id = connection, address, str(uuid4())
         self.epoch, self.owned, self.heartbeats = 0, frozenset[tuple[bytes, int]](), 0
 
     async def run(self) -> None:
@@ -79,6 +80,14 @@ class Member:
                 has_news, self.owned = owned != self.owned, owned
             if not has_news:
                 await asyncio.sleep(answer.heartbeat_interval_ms / 1000)
+
+    async def leave(self) -> None:
+        await asyncio.sleep(SAMPLE_SECONDS)  # for an answer under way
+        self._connection.close()
+        connection = await Connection.open(self._address)
+        request = m.ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=self.member_id, member_epoch=-1)
+        await connection.ask(HEARTBEAT, 1, request)
+        connection.close()
 
     def _request(self, has_news: bool) -> m.ConsumerGroupHeartbeatRequest:
         joins = self.epoch == 0
@@ -116,7 +125,7 @@ class Crowd:
 
     async def join(self, count: int) -> None:
         connections = [await Connection.open(self._server.address) for _ in range(count)]
-        members = [Member(connection) for connection in connections]
+        members = [Member(connection, self._server.address) for connection in connections]
         self.members += members
         self._tasks += [asyncio.create_task(member.run()) for member in members]
 
@@ -150,12 +159,27 @@ class Crowd:
         cpu = cpu_seconds(self._server.pid) - cpu
         return cpu / passed, (sum(member.heartbeats for member in self.members) - heartbeats) / passed
 
+    async def restart_one(self) -> float:
+        """Replace the oldest member by a new one, and return the time that partitions had no owner, each on average."""
+        member, task = self.members.pop(0), self._tasks.pop(0)
+        task.cancel()
+        await member.leave()
+        unowned_seconds, last = 0.0, time.monotonic()
+        await self.join(1)
+        while not self._is_settled():
+            await asyncio.sleep(SAMPLE_SECONDS)
+            now = time.monotonic()
+            owned = {partition for each in self.members for partition in each.owned}
+            unowned_seconds += (self._partitions - len(owned)) * (now - last)
+            last = now
+        return unowned_seconds / self._partitions
+
     def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
 
 
-async def measure(server: Server, members: int, partitions: int) -> bool:
+async def measure(server: Server, members: int, partitions: int, restarts: int) -> bool:
     crowd = Crowd(server, partitions)
     await crowd.prepare()
     cpu = cpu_seconds(server.pid)
@@ -165,9 +189,12 @@ async def measure(server: Server, members: int, partitions: int) -> bool:
     share, rate = await crowd.cpu_share(REST_SECONDS)
     await crowd.join(1)
     joining = await crowd.settled()
+    gaps = [await crowd.restart_one() for _ in range(restarts)]
     crowd.stop()
     print(f"{server.name}: {members} members, {partitions} partitions: settled in {seconds:.1f} s, {cpu:.1f} s of CPU;")
     print(f"  at rest {share:.2f} of a core at {rate:.0f} heartbeats/s; one more member settled in {joining:.1f} s")
+    if gaps:
+        print(f"  {restarts} restarts: a partition had no owner for {sum(gaps) / len(gaps):.2f} s in each, on average")
     return seconds <= SETTLE_SECONDS_MAX and share <= CPU_SHARE_MAX
 
 
@@ -175,16 +202,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=MEMBERS)
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
+    parser.add_argument("--restarts", type=int, default=0, help="members to replace, one after the other")
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka too")
     options = parser.parse_args()
     with Flowstone({}) as server:
-        holds = asyncio.run(measure(server, options.members, options.partitions))
+        holds = asyncio.run(measure(server, options.members, options.partitions, options.restarts))
     print(
         f"{'passed' if holds else 'MISSED'}: settled in {SETTLE_SECONDS_MAX:.0f} s, {CPU_SHARE_MAX} of a core at rest"
     )
     if options.kafka:
         with Kafka({}) as server:
-            asyncio.run(measure(server, options.members, options.partitions))
+            asyncio.run(measure(server, options.members, options.partitions, options.restarts))
     return 0 if holds else 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
@@ -16,12 +16,19 @@ from bench.spark.usage import Usage, usage
 
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
+    """Yield a session that has the stock connector, too."""
+    with local_session({"spark.jars": connector_jars()}) as spark:
+        yield spark
+
+
+@contextmanager
+def local_session(more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     # Otherwise Spark's workers use `python3` from the path.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("flowstone bench")
-        .config("spark.jars", connector_jars())
+        .config(map=dict(more or {}))
         # As docs/spark-cluster.md recommends: Python workers send to the JVM over Unix sockets instead of TCP.
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.ui.enabled", "false")

@@ -56,7 +56,7 @@ def run(bootstrap: str) -> Result:
         by_key[key].append(int(number))
         times.append(time.monotonic())
 
-    with flowstone.Queue(topic, group=group, bootstrap=bootstrap, in_flight=2 * WORKERS, idle_s=0.5) as queue:
+    with flowstone.Queue(topic, group=group, bootstrap=bootstrap, in_flight=2 * WORKERS, idle_s=0.3) as queue:
         queue.run(work, threads=WORKERS)
     serial_s, shared_s = len(values) * TASK_S, max(times) - min(times)
     print(f"{len(values)} records of {KEYS} keys in one partition, {TASK_S * 1000:g} ms each, {WORKERS} workers")

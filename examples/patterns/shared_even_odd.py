@@ -26,7 +26,7 @@ def run(bootstrap: str) -> Result:
     handled: dict[str, list[int]] = {"first": [], "second": []}
 
     def queue(in_flight: int) -> flowstone.Queue:
-        return flowstone.Queue(topic, group=f"both-of-{topic}", bootstrap=bootstrap, in_flight=in_flight, idle_s=0.5)
+        return flowstone.Queue(topic, group=f"both-of-{topic}", bootstrap=bootstrap, in_flight=in_flight, idle_s=0.3)
 
     with queue(2) as first, queue(2) as second:
         workers = {"first": iter(first), "second": iter(second)}

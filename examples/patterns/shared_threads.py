@@ -40,7 +40,7 @@ def run(bootstrap: str) -> Result:
         finished[number] = time.monotonic()
 
     with flowstone.Queue(
-        topic, group=f"threads-of-{topic}", bootstrap=bootstrap, in_flight=2 * THREADS, idle_s=0.5
+        topic, group=f"threads-of-{topic}", bootstrap=bootstrap, in_flight=2 * THREADS, idle_s=0.3
     ) as queue:
         queue.run(work, threads=THREADS)
     others_s = max(time_s for number, time_s in finished.items() if number) - min(begun_s)

@@ -62,7 +62,7 @@ def as_share_group(bootstrap: str, topic: str) -> tuple[Counter[bytes], Counter[
         times.append(time.monotonic())
 
     with flowstone.Queue(
-        topic, group=f"workers-of-{topic}", bootstrap=bootstrap, in_flight=2 * WORKERS, idle_s=0.5
+        topic, group=f"workers-of-{topic}", bootstrap=bootstrap, in_flight=2 * WORKERS, idle_s=0.3
     ) as queue:
         queue.run(work, threads=WORKERS)
     return done, by_worker, max(times) - min(times)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
 _BOOLEANS = {"true": True, "false": False}
@@ -67,12 +69,21 @@ class GivenOptions:
         return int(match[1]) * _UNIT_MS[match[2]]
 
     def timestamp_ms(self, name: str) -> int | None:
+        """Return a time in milliseconds, given as such or in ISO 8601, there in UTC if it names no zone."""
         value = self.get(name)
         if value is None:
             return None
-        if not re.fullmatch(r"\s*\d+\s*", value, re.ASCII):
-            raise OptionError(f"{name}: {value!r} is not a time in milliseconds since 1970")
-        return int(value)
+        if re.fullmatch(r"\s*\d+\s*", value, re.ASCII):
+            return int(value)
+        try:
+            time = datetime.fromisoformat(value.strip())
+        except ValueError:
+            time = None
+        if time is None or time.year < EPOCH.year:
+            raise OptionError(
+                f"{name}: {value!r} is not a time in milliseconds since 1970, nor one such as 2026-11-19T12:00:00Z"
+            )
+        return max(0, ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // timedelta(milliseconds=1))
 
     def json(self, name: str) -> Any:
         try:

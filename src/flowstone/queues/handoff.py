@@ -14,7 +14,8 @@ class Handoff:
     """A queue of tasks with any number of takers; closed once, with an error or without."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # A signal handler may close it while its thread is in one of the methods.
+        self._lock = threading.RLock()
         self._tasks: deque[Task] = deque()
         self._takers: deque[Future[Task | None]] = deque()
         self._is_closed = False
@@ -52,7 +53,14 @@ class Handoff:
                 future.set_result(None)
             else:
                 self._takers.append(future)
+                self._refuse_late(future)
         return future
+
+    def _refuse_late(self, taker: Future[Task | None]) -> None:
+        """Answer a taker that a signal handler's `close` has not seen, because it came in between."""
+        if self._is_closed and taker in self._takers:
+            self._takers.remove(taker)
+            taker.set_result(None)
 
     def close(self, error: BaseException | None = None) -> list[Task]:
         """Wake all takers; return the tasks that nobody has taken."""

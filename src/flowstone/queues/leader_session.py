@@ -120,6 +120,8 @@ class LeaderSession:
         """Have `run` return everything that is held, end the session, and return."""
         self._is_stopping = True
         self.wake()
+        if not len(self.held):  # a fetch may wait for a while, and the broker ends a session with its connection
+            self._connections.drop(LEADER, self._address)
 
     async def run(self) -> None:
         """Serve until `stop`. Raises ClientError if the group or the topic is refused for good."""
@@ -131,9 +133,13 @@ class LeaderSession:
             except Retriable as error:
                 if not isinstance(error, PartitionsFailed):
                     self._broken(error)
-                await sleep(retry_s)
+                await self._pause(retry_s)
                 retry_s = min(retry_s * 2, RETRY_MAX_S)
         await self._finish()
+
+    async def _pause(self, pause_s: float) -> None:
+        if not self._is_stopping:
+            await sleep(pause_s)
 
     async def _step(self) -> None:
         self._woken.clear()

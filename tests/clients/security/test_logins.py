@@ -1,8 +1,12 @@
-"""Logins of other people's clients, with every mechanism that they have, over TLS; and Kafka's own tool for users."""
+"""Logins of other people's clients, with every mechanism that they have, over TLS; and Kafka's own tool for users.
+
+`make test` runs the quick ones; all of them with FLOWSTONE_LOGINS=all, in a minute and a half.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import Iterator
@@ -19,6 +23,9 @@ from tests.clients.conftest import Java
 
 TIMEOUT_S = 20
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+IS_LONG = os.environ.get("FLOWSTONE_LOGINS") == "all"
+JAVA_MECHANISMS = MECHANISMS if IS_LONG else ["SCRAM-SHA-512"]
+long = pytest.mark.skipif(not IS_LONG, reason="long: FLOWSTONE_LOGINS=all")
 JAVA_MODULES = {"PLAIN": "plain.Plain", "SCRAM-SHA-256": "scram.Scram", "SCRAM-SHA-512": "scram.Scram"}
 
 
@@ -47,6 +54,7 @@ def context_of(broker: flowstone.Broker) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=broker.client_properties["ssl.truststore.location"])
 
 
+@long
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_confluent_kafka_logs_in(broker, mechanism):
     config = {**broker.client_config, "sasl.mechanism": mechanism}
@@ -86,6 +94,7 @@ def test_kafka_python_logs_in(broker, mechanism):
     consumer.close()
 
 
+@long
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_aiokafka_logs_in_and_survives_the_end_of_its_session(broker, mechanism):
     config = {
@@ -112,7 +121,7 @@ def test_aiokafka_logs_in_and_survives_the_end_of_its_session(broker, mechanism)
     asyncio.run(exchange())
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", JAVA_MECHANISMS)
 def test_kafkas_own_client_logs_in(java: Java, broker, mechanism, tmp_path):
     config = java_properties(broker, mechanism, tmp_path)
     java(
@@ -123,6 +132,7 @@ def test_kafkas_own_client_logs_in(java: Java, broker, mechanism, tmp_path):
     assert len(broker.wait_for(f"java.{mechanism}", 2000, TIMEOUT_S)) == 2000
 
 
+@long
 def test_kafkas_tool_adds_and_removes_users(java: Java, broker, tmp_path):
     config = java_properties(broker, "SCRAM-SHA-512", tmp_path)
 

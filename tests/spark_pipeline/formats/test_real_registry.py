@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -21,6 +22,7 @@ from flowstone.pipeline.model import ERROR, Format, FormatKind
 from tests.spark_pipeline.formats import registry_server
 from tests.spark_pipeline.formats.format_records import cause, fields, records
 from tests.spark_pipeline.formats.protobuf_messages import descriptor_set, message_class
+from tests.spark_pipeline.shop import Shop
 
 pytestmark = pytest.mark.skipif(not os.environ.get("FLOWSTONE_SPARK_LONG"), reason="long: FLOWSTONE_SPARK_LONG=1")
 
@@ -119,6 +121,31 @@ def test_an_incompatible_schema_of_a_sink_is_refused_by_the_registry(spark: Spar
         pass
     with pytest.raises(PipelineError, match="not compatible with the subject's"):
         formats.encode(spark.sql("SELECT 1 AS id").schema, format, "strict-value")
+
+
+def test_a_pipeline_reads_and_writes_with_the_registry(shop: Shop, url: str, client: SchemaRegistryClient) -> None:
+    shop.declare(
+        f"""
+        pipeline.source("raw", topic("{{name}}-avro", value=avro(registry="{url}")))
+
+        @pipeline.step(expect=[expect("some", "n > 0", otherwise="divert")])
+        def checked(raw):
+            return raw
+
+        pipeline.sink("out", checked, topic("{{name}}-out", value=avro(registry="{url}"), key="id"))
+        """
+    )
+    topic = shop.topic("avro")
+    shop.broker.create_topic(topic)
+    producer = Producer({"bootstrap.servers": shop.broker.bootstrap})
+    for value in (avro(client, topic, V1, {"id": "a", "n": 1}), avro(client, topic, V2, {"id": "b", "n": 0}), b"junk"):
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+    summary = shop.run()
+    assert (summary.rows_out, summary.letters) == ({"out": 1}, 2)
+    [out] = shop.out()
+    read = AvroDeserializer(client)(out.value, context(shop.topic("out")))
+    assert read == {"id": "a", "n": 1, "total": 0.5}
 
 
 def test_a_registry_that_goes_away_fails_the_batch_and_no_record(

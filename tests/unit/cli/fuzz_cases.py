@@ -63,7 +63,7 @@ BASELINES: dict[str, list[str]] = {
     "queue work": [TOPIC, "--group", GROUP + "-shared", "--exec", "true", "--idle", "0.2"],
     **{
         f"pipeline {name}": ["a-directory"]
-        for name in ("check", "test", "run", "status", "plan", "diff", "compact", "graph", "letters list")
+        for name in ("check", "test", "run", "status", "plan", "diff", "compact", "submit", "graph", "letters list")
     },
     "pipeline letters show": ["a-directory", "0-0"],
     "pipeline letters retry": ["a-directory", "--all"],

@@ -55,10 +55,13 @@ class SharePartitions:
         return self._led.get(key)
 
     def get(self, group_id: str, place: Place) -> LedSharePartition:
-        """Return the share partition, whose state may still be loading. Raises ApiError if it is not led here."""
+        """Return the share partition, whose state may still be loading. Raises ApiError if it is not led here.
+
+        One that nobody used is loaded again, because its start may have been altered meanwhile.
+        """
         key = ShareKey(group_id, place.topic_id, place.partition)
         led = self._led.get(key)
-        if led is not None and led.is_current:
+        if led is not None and led.is_current and not led.is_idle:
             return led
         self._drop(key)
         partition = self._partitions.get_by_id(place.topic_id, place.partition)

@@ -9,7 +9,7 @@ import typer
 # In the order of the help. Each module has one command, or a few of one topic, and a function `register`.
 MODULES = (
     "new", "check", "cases", "run", "status", "plan", "diff", "letters", "reset", "replay",
-    "compact", "graph", "schema",
+    "compact", "submit", "graph", "schema",
 )  # fmt: skip
 
 

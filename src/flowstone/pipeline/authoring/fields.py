@@ -54,6 +54,9 @@ class Declaration:
 
 SCHEMA = "the columns as Spark's DDL, such as `id string NOT NULL, total double`"
 REGISTRY = Field("registry", Type.TEXT, "the URL of a schema registry; values then have the Confluent wire format")
+REGISTRY_OPTIONS = Field(
+    "options", Type.MAP, "of the registry: `subject`, `version`, `auto.register.schemas`, `request.timeout.ms`, …"
+)
 
 FORMATS = (
     Declaration(
@@ -77,7 +80,11 @@ FORMATS = (
     Declaration(
         "avro",
         "Avro values; the schema is here, in a file or in a registry.",
-        (Field("schema", Type.TEXT, "the schema as JSON, or the path of a file that has it"), REGISTRY),
+        (
+            Field("schema", Type.TEXT, "the schema as JSON, or the path of a file that has it"),
+            REGISTRY,
+            REGISTRY_OPTIONS,
+        ),
         parts.avro,
     ),
     Declaration(
@@ -87,6 +94,7 @@ FORMATS = (
             Field("schema", Type.TEXT, "the path of a descriptor set (`protoc --descriptor_set_out`)"),
             Field("message", Type.TEXT, "the full name of the message"),
             REGISTRY,
+            REGISTRY_OPTIONS,
         ),
         parts.protobuf,
     ),

@@ -43,14 +43,14 @@ def csv(schema: str = "", **options: str) -> Format:
     return Format(FormatKind.CSV, schema, options=options)
 
 
-def avro(schema: str = "", *, registry: str = "") -> Format:
-    """Declare Avro values; `schema` is JSON or a file, unless a registry has it."""
-    return Format(FormatKind.AVRO, schema, registry=registry)
+def avro(schema: str = "", *, registry: str = "", **options: str) -> Format:
+    """Declare Avro values; `schema` is JSON or a file, unless a registry has it. `options` are the registry's."""
+    return Format(FormatKind.AVRO, schema, registry=registry, options=options)
 
 
-def protobuf(schema: str = "", *, message: str = "", registry: str = "") -> Format:
-    """Declare Protobuf values; `schema` is a descriptor set's file, unless a registry has the schema."""
-    return Format(FormatKind.PROTOBUF, schema, message, registry)
+def protobuf(schema: str = "", *, message: str = "", registry: str = "", **options: str) -> Format:
+    """Declare Protobuf values; `schema` is a descriptor set's file, unless a registry has it."""
+    return Format(FormatKind.PROTOBUF, schema, message, registry, options)
 
 
 def text() -> Format:

@@ -18,7 +18,7 @@ from typing import Any
 from flowstone import __version__
 from flowstone.pipeline.authoring.loading import PYTHON_FILE
 from flowstone.pipeline.engine.queries import Query
-from flowstone.pipeline.model import PipelineModel, Sink, Source, Step
+from flowstone.pipeline.model import Format, FormatKind, PipelineModel, Sink, Source, Step
 from flowstone.pipeline.state import Declaration, DeclaredNode, DeclaredQuery
 
 # Settings of Spark that a checkpoint keeps from its first run.
@@ -79,7 +79,7 @@ def fingerprint(value: Any) -> str:
 
 def _source(source: Source) -> DeclaredNode:
     values = asdict(source.origin)
-    parts = {name: fingerprint(value) for name, value in values.items()}
+    parts = {name: fingerprint(value) for name, value in values.items()} | _schema_file(source.origin)
     return DeclaredNode("source", (), {"class": type(source.origin).__name__, **parts})
 
 
@@ -91,8 +91,20 @@ def _step(step: Step) -> DeclaredNode:
 
 def _sink(sink: Sink) -> DeclaredNode:
     values = asdict(sink.target)
-    parts = {name: fingerprint(value) for name, value in values.items()}
+    parts = {name: fingerprint(value) for name, value in values.items()} | _schema_file(sink.target)
     return DeclaredNode("sink", (sink.input,), {"class": type(sink.target).__name__, **parts})
+
+
+def _schema_file(part: object) -> dict[str, str]:
+    """Return the fingerprint of the file that a format names as its schema, if it does."""
+    format = getattr(part, "value", None)
+    if not isinstance(format, Format) or format.kind not in (FormatKind.AVRO, FormatKind.PROTOBUF):
+        return {}
+    try:
+        data = Path(format.schema).read_bytes()
+    except (OSError, ValueError):  # the schema itself, or none
+        return {}
+    return {"schema file": hashlib.sha256(data).hexdigest()[:HASH_CHARACTERS]}
 
 
 def _module(path: Path) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -77,3 +80,20 @@ def test_a_topic_that_does_not_exist_is_an_error(refused: Call) -> None:
 
 def test_the_command_reports_what_it_did(work: Work) -> None:
     assert work("true") == "3 runs: 3 accepted"
+
+
+def test_at_sigterm_commands_that_run_are_finished_and_the_rest_is_returned(
+    spawn: Callable[..., subprocess.Popen[str]], call: Call, topic: str, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    script = f"echo begun >> {seen}; sleep 1; echo done >> {seen}"
+    worker = spawn("queue", "work", topic, "--group", f"workers-of-{topic}", "--exec", script)
+    deadline = time.monotonic() + 20
+    while not seen.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(20) == 0
+    assert seen.read_text().split() == ["begun", "done"]
+    assert json.loads(call("share", "describe", f"workers-of-{topic}", "--json"))["state"] == "Empty"
+    assert lag(call, topic) == 2

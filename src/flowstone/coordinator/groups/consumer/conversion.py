@@ -4,8 +4,8 @@ Up: the first member of the new protocol that joins a classic group of consumers
 epoch of the group and of every member, which keeps what it was assigned; nobody has to stop. Members of the classic
 protocol stay in the group as such (`classic_members`).
 
-Down: when the last member of the new protocol is gone, the group becomes a classic one in its members' epoch, with the
-targets as assignments, and rebalances.
+Down: when the last member of the new protocol is gone, the group becomes a classic one in a generation that is its
+epoch, with the targets as assignments, and rebalances.
 
 Each conversion is one batch of records: tombstones of the one kind, then the records of the other.
 `group.consumer.migration.policy` allows both, either or neither.
@@ -157,15 +157,14 @@ def give_way(turn: Turn, group: ConsumerGroup) -> None:
 def downgrade_if_classic(turn: Turn, group: ConsumerGroup) -> Group | None:
     """Convert the group if all of its members use the classic protocol, and have them join again.
 
-    The generation is the newest epoch of these members: those that are in it learn of the rebalance from a heartbeat,
-    and keep their partitions until then. (Kafka takes the group's epoch, which they may not have reached.) Return the
-    classic group, or None if there is nothing to convert.
+    Members that have settled are in the group's epoch: they learn of the rebalance from a heartbeat, and keep their
+    partitions until then. Return the classic group, or None if there is nothing to convert.
     """
     is_classic = group.members_by_id and group.classic_count == len(group.members_by_id)
     if not is_classic or turn.shard.config.consumer_migration_policy not in _DOWN:
         return None
     converted = Group(group.group_id, state_timestamp_ms=turn.now_ms)
-    converted.generation = max(each.epoch for each in group.members_by_id.values()) or group.epoch
+    converted.generation = group.epoch
     for member in group.members_by_id.values():
         converted.add(_classic_member(turn, group, member), "consumer")
         for kind in (TimerKind.JOIN, TimerKind.SYNC):

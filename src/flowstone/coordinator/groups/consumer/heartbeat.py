@@ -31,7 +31,7 @@ from flowstone.coordinator.groups.consumer_records import (
 from flowstone.coordinator.groups.state import Turn
 from flowstone.errors import ApiError, ErrorCode
 
-UNSETTLED_HEARTBEAT_MS = 1_000
+UNSETTLED_HEARTBEAT_MS = 500
 """How soon a member that has not reached its target sends its next heartbeat, at least; later in large groups."""
 
 UNSETTLED_HEARTBEAT_PER_MEMBER_MS = 2

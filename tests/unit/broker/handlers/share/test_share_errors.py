@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from flowstone.coordinator.share.messages import InitialState
+from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
 from tests.support.running_app import RunningApp
@@ -188,6 +190,27 @@ def test_closing_a_session_acknowledges_and_releases(app: RunningApp, member: Sh
     other = another(app, member, "other")
     assert [each.offset for each in other.take(wait_ms=5000)] == [5, 6, 7, 8, 9]
     other.client.close()
+
+
+def test_a_start_that_was_altered_while_nobody_fetched_holds_for_the_next_member(
+    app: RunningApp, member: Sharer
+) -> None:
+    assert len(member.take()) == 10
+    member.accept((0, 9))
+    member.epoch = -1
+    assert member.fetch(wait_ms=0).error_code == 0
+    states = app.app.services.share_states
+    key = ShareKey("g", member.topic_id, 0)
+    assert app.run(states.initialize([InitialState(key, 1, 7)]))[key].error_code == 0
+    member.epoch = 0
+    assert [each.offset for each in member.take()] == [7, 8, 9]
+
+
+def test_records_of_a_forgotten_partition_can_still_be_acknowledged(member: Sharer) -> None:
+    assert len(member.take()) == 10
+    forgotten = [m.ShareFetchRequestForgottenTopic(topic_id=member.topic_id, partitions=[0])]
+    assert member.fetch(wait_ms=0, forgotten=forgotten).responses == []
+    member.accept((0, 9))
 
 
 def test_a_forgotten_partition_is_not_fetched(

@@ -1,4 +1,6 @@
-"""The promises P1 to P6 over many random lives of a consumer group. A failure names its seed.
+"""The promises P1 to P6 over many random lives of a consumer group, also with members of the classic protocol.
+
+A failure names its seed.
 
 FLOWSTONE_CONSUMER_GROUP_SEEDS=first:count runs others, or more: FLOWSTONE_CONSUMER_GROUP_SEEDS=0:10000, say.
 """
@@ -9,16 +11,18 @@ import os
 
 import pytest
 
+from tests.unit.coordinator.groups.consumer.mixed_simulation import MixedWorld
 from tests.unit.coordinator.groups.consumer.simulation import World
 
 SEEDS_PER_TEST = 100
-FIRST, COUNT = (int(number) for number in os.environ.get("FLOWSTONE_CONSUMER_GROUP_SEEDS", "0:200").split(":"))
+FIRST, COUNT = (int(number) for number in os.environ.get("FLOWSTONE_CONSUMER_GROUP_SEEDS", "0:100").split(":"))
 
 
+@pytest.mark.parametrize("world", [World, MixedWorld])
 @pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, SEEDS_PER_TEST))
-def test_consumer_groups_keep_their_promises_whatever_befalls_them(first: int) -> None:
+def test_consumer_groups_keep_their_promises_whatever_befalls_them(first: int, world: type[World]) -> None:
     for seed in range(first, min(first + SEEDS_PER_TEST, FIRST + COUNT)):
         try:
-            World(seed).run()
+            world(seed).run()
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error!r}") from error
