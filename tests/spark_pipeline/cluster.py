@@ -27,7 +27,7 @@ class StandaloneCluster:
     def executors(self, worker: int) -> list[int]:
         """Return the ids of the executor processes of a worker."""
         listed = subprocess.run(
-            ["ps", "--ppid", str(self.workers[worker].pid), "-o", "pid=,args="],
+            ["ps", "--ppid", str(self.workers[worker].pid), "-o", "pid=", "-o", "args="],
             capture_output=True,
             text=True,
             check=False,

@@ -9,10 +9,12 @@ from kazoo.exceptions import NoAuthError
 from flowstone.authentication.scram import ScramMechanism
 from flowstone.cluster.zookeeper.ensemble_login import ensemble_login
 from flowstone.config import parse_broker_config
+from flowstone.embedded.zookeeper_server import ZooKeeperServer
 from flowstone.errors import ConfigError, StartupError
 from flowstone.ports.secret_files import write_secret
+from tests.support.ports import free_ports
 from tests.support.running_app import RunningApp
-from tests.support.security.secured import credential, secured_app
+from tests.support.security.secured import credential, secured_app, write_files
 
 
 def every_node(client: KazooClient, path: str) -> list[str]:
@@ -71,3 +73,27 @@ def test_a_malformed_file_is_not_repeated(tmp_path):
     with pytest.raises(ConfigError, match="one line user:password") as caught:
         ensemble_login(config)
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("client_auth", ["none", "need"])
+def test_connections_to_zookeeper_are_encrypted(tmp_path, client_auth):
+    files = write_files(tmp_path)
+    port = free_ports(1)
+    settings = {
+        "secureClientPort": port,
+        "secureClientPortAddress": "127.0.0.1",
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": files["ssl.keystore.location"],
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": files["ssl.truststore.location"],
+        "ssl.trustStore.type": "PEM",
+        "ssl.clientAuth": client_auth,
+    }
+    secured = {
+        "zookeeper.connect": f"localhost:{port}/encrypted",
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.location": files["ssl.truststore.location"],
+        "zookeeper.ssl.keystore.location": files["ssl.keystore.location"] if client_auth == "need" else "",
+    }
+    with ZooKeeperServer(settings=settings), RunningApp(str(tmp_path / "data"), **secured) as broker:
+        assert list(broker.app.services.metadata.image.brokers) == [1]

@@ -37,6 +37,8 @@ POLL_S = 0.02
 ANSWER_TIMEOUT_S = 1.0
 
 _JARS = ("zookeeper-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
+# For a port with TLS.
+_TLS_JARS = ("netty-*.jar",)
 _FLAGS = (
     "-Xmx64m",
     "-XX:+UseSerialGC",
@@ -69,7 +71,8 @@ class ZooKeeperServer:
         `settings` are additional ones, by ZooKeeper's names. A server of an ensemble answers once a majority runs.
         Raises StartupError if the server does not answer.
         """
-        self._command_start = [_java(), *_FLAGS, "-cp", os.pathsep.join(_jars()), _MAIN]
+        jars = _jars(has_tls="secureClientPort" in (settings or {}))
+        self._command_start = [_java(), *_FLAGS, "-cp", os.pathsep.join(jars), _MAIN]
         # Held as long as this object exists: a killed server restarts on the same port.
         self._reservation = _reserve(host, port)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -212,13 +215,14 @@ def _java() -> str:
     return java
 
 
-def _jars() -> Sequence[str]:
+def _jars(*, has_tls: bool) -> Sequence[str]:
+    patterns = (*_JARS, *_TLS_JARS) if has_tls else _JARS
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise StartupError("ZooKeeper comes with PySpark, which is not installed: pip install 'flowstone[spark]'")
     directory = Path(spec.submodule_search_locations[0]) / "jars"
-    jars = [str(jar) for pattern in _JARS for jar in sorted(directory.glob(pattern))]
-    if len(jars) < len(_JARS):
+    jars = [str(jar) for pattern in patterns for jar in sorted(directory.glob(pattern))]
+    if len(jars) < len(patterns):
         raise StartupError(f"ZooKeeper's jars are not all in {directory}: pip install 'flowstone[spark]'")
     return jars
 

@@ -185,7 +185,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     words, options = [], []
     left = iter(arguments)
     for each in left:
-        if each in ("--yes", "--dry-run", "--to-earliest"):
+        if each in ("--yes", "--dry-run", "--to-earliest", "--all"):
             options.append(each)
         elif each.startswith("--"):
             options += [each, next(left)]

@@ -39,7 +39,9 @@ def ensemble_login(config: ClusterConfig) -> EnsembleLogin:
             "verify_certs": True,
             "check_hostname": config.zookeeper_ssl_endpoint_identification_algorithm.lower() == "https",
             "ca": config.zookeeper_ssl_truststore_location,
+            # One file has both, and kazoo uses neither unless both are named.
             "certfile": config.zookeeper_ssl_keystore_location or None,
+            "keyfile": config.zookeeper_ssl_keystore_location or None,
             "keyfile_password": config.zookeeper_ssl_keystore_password or None,
         }
     if config.zookeeper_auth_file:
