@@ -66,8 +66,8 @@ BASELINES: dict[str, list[str]] = {
         for name in ("check", "test", "run", "status", "plan", "diff", "compact", "submit", "graph", "letters list")
     },
     "pipeline letters show": ["a-directory", "0-0"],
-    "pipeline letters retry": ["a-directory", "--all"],
-    "pipeline letters drop": ["a-directory", "--all", "--yes"],
+    "pipeline letters retry": ["a-directory", "0-0"],
+    "pipeline letters drop": ["a-directory", "0-0", "--yes"],
     "pipeline replay": ["a-directory", "--from", "earliest", "--yes"],
     "pipeline backfill": ["a-directory", "--yes"],
     "pipeline reset": ["a-directory", "--to", "earliest", "--yes"],
@@ -185,7 +185,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     words, options = [], []
     left = iter(arguments)
     for each in left:
-        if each in ("--yes", "--dry-run", "--to-earliest"):
+        if each in ("--yes", "--dry-run", "--to-earliest", "--all"):
             options.append(each)
         elif each.startswith("--"):
             options += [each, next(left)]

@@ -148,6 +148,10 @@ class _Fetch:
         self._services, self._request, self._session, self._replica = services, request, session, replica
         self._version = version = context.api_version
         self._client, self._access = context.session, services.access if replica is None else None
+        self._is_limited = replica is None and services.quotas.is_active
+        self._bytes_max = min(request.max_bytes, services.config.fetch_max_bytes)
+        if self._is_limited:
+            self._bytes_max = bytes_max(services, context.session, self._bytes_max)
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
         self._rack = ""
@@ -176,18 +180,14 @@ class _Fetch:
 
     def read(self) -> None:
         """Read once every partition that may have something new. After NotCached it must be called again."""
-        self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
-        self._leaders = []
-        left_bytes = bytes_max(self._services, self._client, self._request, self._replica)
-        self._read(self._session.to_read(), left_bytes, self._services.unsent.response_slices_max)
+        self._results, self._watched, self._leaders, self._size_bytes, self._is_urgent = [], [], [], 0, False
+        self._read(self._session.to_read(), self._bytes_max, self._services.unsent.response_slices_max)
 
     async def read_in_slices(self, slices: TimeSlices) -> None:
         """Read every partition in several time slices; a worker reads what the page cache does not have."""
         for _ in range(COLD_READS_MAX):
-            self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
-            self._leaders = []
-            left_bytes = bytes_max(self._services, self._client, self._request, self._replica)
-            left_slices = self._services.unsent.response_slices_max
+            self._results, self._watched, self._leaders, self._size_bytes, self._is_urgent = [], [], [], 0, False
+            left_bytes, left_slices = self._bytes_max, self._services.unsent.response_slices_max
             try:
                 for some in batched(self._session.to_read()):
                     left_bytes, left_slices = self._read(some, left_bytes, left_slices)
@@ -260,7 +260,7 @@ class _Fetch:
 
     def respond(self) -> FetchResponse:
         """Return the response; in a session it has only the partitions with something new."""
-        if is_throttled(self._services, self._client, self._replica, self._size_bytes):
+        if self._is_limited and is_throttled(self._services, self._client, self._size_bytes):
             return FetchResponse(session_id=self._session.session_id)
         topics: _Topics = {}
         self._tell(self._results, topics)
@@ -271,7 +271,7 @@ class _Fetch:
 
     async def respond_in_slices(self, slices: TimeSlices) -> FetchResponse:
         """Return the response, made in several time slices."""
-        if is_throttled(self._services, self._client, self._replica, self._size_bytes):
+        if self._is_limited and is_throttled(self._services, self._client, self._size_bytes):
             return FetchResponse(session_id=self._session.session_id)
         topics: _Topics = {}
         for some in batched(self._results):

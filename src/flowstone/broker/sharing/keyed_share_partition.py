@@ -20,10 +20,11 @@ from typing import NamedTuple
 from flowstone.broker.sharing.acquisition import Acquired
 from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.share_partition import SharePartition
+from flowstone.broker.sharing.spans import joined_spans
 from flowstone.broker.sharing.window import ACQUIRED, ARCHIVED, AVAILABLE, TERMINAL, Range
 from flowstone.coordinator.share.records import Delay, StateBatch
 
-# Ranges of one record each in a response: clients compare each record with each range.
+# Ranges in a response: clients compare each record with each range.
 ACQUIRED_MAX = 500
 
 
@@ -70,15 +71,19 @@ class KeyedSharePartition(SharePartition):
         if first > self.indexed_to:
             self._archive(self.indexed_to, first - 1)
         expected = max(first, self.indexed_to)
-        if last >= self.window.next_offset:
-            self.window.append(Range(self.window.next_offset, last, AVAILABLE))
+        new_from = self.window.next_offset
+        if last >= new_from:
+            self.window.append(Range(new_from, last, AVAILABLE))
         for offset, key_hash, not_before_ms in records:
             if offset < expected:
                 continue
             if offset > expected:
                 self._archive(expected, offset - 1)
             expected = offset + 1
-            self._add(offset, key_hash, not_before_ms, now_ms)
+            if not_before_ms or offset < new_from:
+                self._add(offset, key_hash, not_before_ms, now_ms)
+            else:
+                self._enqueue(offset, key_hash)
         if expected <= last:
             self._archive(expected, last)
         self.indexed_to = max(last + 1, self.indexed_to)
@@ -91,6 +96,9 @@ class KeyedSharePartition(SharePartition):
         if not_before_ms > max(now_ms, found.not_before_ms):
             for each in self.window.exactly(offset, offset):
                 each.not_before_ms = not_before_ms
+        self._enqueue(offset, key_hash)
+
+    def _enqueue(self, offset: int, key_hash: int | None) -> None:
         if key_hash is None:
             self._offer(offset)
             return
@@ -121,11 +129,12 @@ class KeyedSharePartition(SharePartition):
 
     def candidates(self, now_ms: int, count: int) -> list[int]:
         """Return the lowest offsets that may be acquired now, `count` at most; give back those that are not."""
-        count = min(count, ACQUIRED_MAX, self.config.window_max - sum(self.in_flight.values()))
+        count = min(count, self.config.window_max - sum(self.in_flight.values()))
         while self._later and self._later[0][0] <= now_ms:
             heapq.heappush(self._ready, heapq.heappop(self._later)[1])
         found: list[int] = []
-        while self._ready and len(found) < count:
+        range_count = 0
+        while self._ready and len(found) < count and range_count < ACQUIRED_MAX:
             offset = heapq.heappop(self._ready)
             if (found and found[-1] == offset) or not self._is_head(offset):
                 continue
@@ -136,6 +145,7 @@ class KeyedSharePartition(SharePartition):
                 heapq.heappush(self._later, (each.not_before_ms, offset))
                 self._delay(each.not_before_ms)
                 continue
+            range_count += not found or found[-1] + 1 < offset
             found.append(offset)
         return found
 
@@ -155,15 +165,15 @@ class KeyedSharePartition(SharePartition):
         """Deliver candidates to a member."""
         deadline_ms = now_ms + self.config.lock_duration_ms
         acquired = []
-        for offset in offsets:
-            (each,) = self.window.exactly(offset, offset)
-            assert each.state is AVAILABLE
-            each.state, each.owner, each.not_before_ms = ACQUIRED, member, 0
-            each.count += 1
-            each.deadline_ms = deadline_ms
-            acquired.append(Acquired(offset, offset, each.count))
+        for first, last in joined_spans([(offset, offset) for offset in offsets]):
+            for each in self.window.exactly(first, last):
+                assert each.state is AVAILABLE
+                each.state, each.owner, each.not_before_ms = ACQUIRED, member, 0
+                each.count += 1
+                each.deadline_ms = deadline_ms
+                acquired.append(Acquired(each.first, each.last, each.count))
         if acquired:
-            self.in_flight[member] = self.in_flight.get(member, 0) + len(acquired)
+            self.in_flight[member] = self.in_flight.get(member, 0) + len(offsets)
             self._locks.add(deadline_ms, offsets[0], offsets[-1])
         return acquired
 

@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 # After a failed write the next one waits, unless the coordinator fenced it.
 WRITE_PAUSE_S = 0.5
+# Records of a key-ordered share partition in one response, unless the client asks for an exact number.
+SOFT_RECORDS_MAX = 2_000
 # How often records that were deleted meanwhile are passed by one fetch.
 STARTS_MAX = 4
 
@@ -166,6 +168,8 @@ class LedSharePartition:
         self, machine: SharePartition, member: str, max_bytes: int, max_records: int, now_ms: int, *, strict: bool
     ) -> Fetched | None:
         if isinstance(machine, KeyedSharePartition):
+            if not strict:  # the batches are sent whole: most of their records should be delivered at once
+                max_records = max(max_records, SOFT_RECORDS_MAX)
             return self._fetch_by_key(machine, member, max_bytes, max_records, now_ms)
         for _ in range(STARTS_MAX):
             machine.log_start_moved(self.partition.log.log_start_offset)

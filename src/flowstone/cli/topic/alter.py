@@ -84,7 +84,7 @@ def alter(
 
 def read_assignment(option: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not equals:
+    if not equals or not name:
         raise CommandError(f"{option} {text}: expected {option} name=value")
     return name, value
 

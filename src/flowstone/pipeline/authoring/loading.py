@@ -9,6 +9,7 @@ import importlib.util
 import linecache
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -46,7 +47,8 @@ def _put_on_path(directory: Path) -> None:
     """Have modules of the directory imported anew, and none of the pipeline that was loaded before."""
     global _on_path
     if _on_path is not None:
-        sys.path.remove(str(_on_path))
+        with suppress(ValueError):  # somebody else took it away
+            sys.path.remove(str(_on_path))
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if file and Path(file).parent == _on_path:
