@@ -25,15 +25,11 @@ class StandaloneCluster:
     workers: list[subprocess.Popen[bytes]]
 
     def executors(self, worker: int) -> list[int]:
-        """Return the ids of the executor processes of a worker."""
-        listed = subprocess.run(
-            ["ps", "--ppid", str(self.workers[worker].pid), "-o", "pid=", "-o", "args="],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        found = (line.split(None, 1) for line in listed.stdout.splitlines())
-        return [int(pid) for pid, command in found if "CoarseGrainedExecutorBackend" in command]
+        """Return the ids of the executor processes of a worker, its only children."""
+        command = ["ps", "--ppid", str(self.workers[worker].pid), "-o", "pid=", "-o", "stat="]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = map(str.split, listed.stdout.splitlines())
+        return [int(pid) for pid, state in found if not state.startswith("Z")]
 
 
 @contextmanager

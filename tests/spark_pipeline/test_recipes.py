@@ -19,6 +19,8 @@ from flowstone.pipeline.operations.rows import compare
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path.parent.name for path in (ROOT / "examples/pipelines").glob("*/pipeline.py"))
 
+long = pytest.mark.skipif("FLOWSTONE_SPARK_LONG" not in os.environ, reason="minutes: set FLOWSTONE_SPARK_LONG=1")
+
 
 @pytest.fixture
 def own_broker() -> Iterator[Broker]:
@@ -50,6 +52,7 @@ def test_changes_are_applied_over_several_runs(spark: SparkSession, own_broker: 
     assert sorted((row["id"], row["name"]) for row in pipeline.rows("table")) == [(0, "n0"), (2, "new"), (3, "n3")]
 
 
+@long
 def test_a_session_is_written_when_it_is_over(spark: SparkSession, own_broker: Broker, tmp_path: Path) -> None:
     pipeline = under_test(spark, own_broker, tmp_path, "sessions")
 
@@ -74,7 +77,7 @@ def test_a_backfill_has_a_name_and_a_table_of_its_own(monkeypatch: pytest.Monkey
     assert len({sink.target.path for each in models for sink in each.sinks}) == 2  # type: ignore[union-attr]
 
 
-@pytest.mark.skipif("FLOWSTONE_SPARK_LONG" not in os.environ, reason="minutes: set FLOWSTONE_SPARK_LONG=1")
+@long
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_runs_as_a_stream(spark: SparkSession, own_broker: Broker, tmp_path: Path, recipe: str) -> None:
     pipeline = under_test(spark, own_broker, tmp_path, recipe)

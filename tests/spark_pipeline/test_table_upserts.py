@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from flowstone.pipeline.model import TableSink
 from flowstone.pipeline.tables import ORDER, MicroBatch, Written, delta, iceberg_rewrites, upserts
 
 SCHEMA = f"id bigint, `odd name.x` string, op string, {ORDER} bigint"
+ROUNDS = 40 if "FLOWSTONE_SPARK_LONG" in os.environ else 4
 Change = tuple[int, str, str, int]
 
 
@@ -123,7 +125,7 @@ def test_random_histories_of_changes_repeats_and_crashes(
     source = random.Random(20)
     state: dict[int, str] = {}
     offset = 0
-    for number in range(8):
+    for number in range(ROUNDS):
         rows = []
         for _ in range(source.randrange(40)):
             rows.append((source.randrange(12), f"v{offset}", source.choice("uuud"), offset))

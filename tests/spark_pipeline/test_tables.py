@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +21,8 @@ from flowstone.pipeline.model import TableSink
 from flowstone.pipeline.tables import MicroBatch, Written, delta, files, iceberg, iceberg_catalog, parquet
 
 KINDS = ("delta", "iceberg", "parquet")
+# For what the kinds share: all of them only in the long version.
+SHARED = KINDS if "FLOWSTONE_SPARK_LONG" in os.environ else ("delta",)
 SCHEMA = "id bigint, name string, total double"
 
 
@@ -82,6 +85,7 @@ def test_a_repeated_micro_batch_is_not_written_again(spark: SparkSession, target
     }
 
 
+@pytest.mark.parametrize("target", SHARED, indirect=True)
 def test_other_queries_have_numbers_of_their_own(spark: SparkSession, target: TableSink) -> None:
     tables.write(frame(spark, [1]), target, batch(5))
     assert not tables.write(frame(spark, [2]), target, batch(0, "shop.orders/q2")).is_repeated
@@ -192,6 +196,7 @@ def test_of_two_writers_of_one_micro_batch_one_is_refused(spark: SparkSession, t
     assert ids(spark, target) == list(range(6))
 
 
+@pytest.mark.parametrize("target", SHARED, indirect=True)
 def test_writers_of_different_queries_both_write(spark: SparkSession, target: TableSink) -> None:
     results: list[Written] = []
     barrier = threading.Barrier(3)
@@ -225,6 +230,7 @@ def test_added_columns_are_merged_and_missing_ones_are_null(spark: SparkSession,
     assert contents(spark, target) == [(1, "a", None), (2, None, 0.5), (3, "c", 0.25)]
 
 
+@pytest.mark.parametrize("target", SHARED, indirect=True)
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
@@ -271,6 +277,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
         tables.check(replace(target, **change), spark.createDataFrame([], schema).schema)
 
 
+@pytest.mark.parametrize("target", SHARED, indirect=True)
 def test_another_partitioning_than_the_tables_is_refused(spark: SparkSession, target: TableSink) -> None:
     tables.write(frame(spark, [1]), target, None)
     with pytest.raises(PipelineError, match="partition_by is name"):
