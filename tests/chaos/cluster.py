@@ -37,6 +37,7 @@ PORT = 9092
 _SKEWED_UP = Path(__file__).with_name("skewed_up.py")
 # Kafka's defaults but for what makes things happen more often: shrinking, leaders that go home, new segments, timeouts.
 SETTINGS = {
+    "listeners.insecure.enable": "true",  # in network namespaces of its own
     "default.replication.factor": str(REPLICATION_FACTOR),
     "min.insync.replicas": str(MIN_INSYNC_REPLICAS),
     "offsets.topic.replication.factor": str(REPLICATION_FACTOR),

@@ -53,6 +53,7 @@ SETTINGS = {
     "log.retention.ms": "2400000",
     "log.retention.check.interval.ms": "700",
     "log.scrub.bytes.per.second": "0",
+    "listeners.insecure.enable": "true",
 }
 
 

@@ -172,5 +172,5 @@ def test_the_package_lists_its_public_names_before_they_are_loaded() -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": SOURCE},
     )
-    assert done.stdout.splitlines() == ["Broker Cluster __version__ read read_batches", "False"]
+    assert done.stdout.splitlines() == ["Broker Cluster Queue __version__ read read_batches", "False"]
     assert all(getattr(flowstone, name) is not None for name in dir(flowstone))

@@ -93,6 +93,8 @@ def _single_values(field: Field, version: int) -> st.SearchStrategy[object]:
         return st.just(-1) | st.integers(0, YEAR_2100_MS)
     if field.name == "transaction_start_time_ms":
         return st.integers(0, YEAR_2100_MS)
+    if field.name == "port" and field.type == "int16":
+        return st.integers(0, (1 << 15) - 1)  # of the unsigned numbers that Kafka has here, those without a sign
     if field.type in INTEGER_BITS:
         bound = 1 << (INTEGER_BITS[field.type] - 1)
         return st.integers(-bound, bound - 1)

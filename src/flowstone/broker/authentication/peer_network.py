@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from ssl import SSLContext
 
 from flowstone.broker.authentication.listener_security import ListenerSecurity
-from flowstone.client.peer import SecuredNetwork
 from flowstone.client.security import ClientSecurity
 from flowstone.config import BrokerConfig
 from flowstone.errors import ConfigError
@@ -37,6 +36,8 @@ def peer_network(network: Network, config: BrokerConfig, security: ListenerSecur
     """
     if not security.has_tls and not security.has_sasl:
         return network
+    from flowstone.client.peer import SecuredNetwork  # a broker that is alone has no use for it
+
     login = security.own_login
     client = ClientSecurity(
         security.protocol,

@@ -35,8 +35,9 @@ def check_exposure(
         return
     if http is not None and not is_loopback(http[0]) and not (config.http_ssl_enable and config.http_tokens_file):
         raise ConfigError(
-            f"the HTTP address {http[0]}:{http[1]} can be reached from other machines, and needs http.ssl.enable=true "
-            "and http.tokens.file: `flowstone secure init DIR` creates them. Or use 127.0.0.1, or --http off, or say "
+            f"http.listener: the address {http[0]}:{http[1]} can be reached from other machines, and needs "
+            "http.ssl.enable=true and http.tokens.file: `flowstone secure init DIR` creates them. Or use 127.0.0.1, or "
+            "--http off, or say "
             f"--insecure ({SETTING}=true) if the network protects it"
         )
     for listener in listeners:

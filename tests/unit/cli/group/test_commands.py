@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 import flowstone
 from flowstone.broker.lag.group_status import GroupStatus, PartitionLag
+from flowstone.cli.common.broker_pages import Address
 from flowstone.cli.common.clients import connect, split_address
 from flowstone.cli.group.reading import GroupReader
 from flowstone.cli.group.tables import description
@@ -153,7 +154,7 @@ def test_a_page_that_cannot_be_had_or_is_somebody_else_s_is_not_used(
         address = str(other.http).removeprefix("http://")
         if not is_served:
             other.stop()
-        reader._pages._addresses = [split_address(address)]
+        reader._pages._addresses = [Address(*split_address(address), is_encrypted=False)]
         group = reader.read(topic)
     assert (group.lag, group.lag_seconds) == (3, None)
     assert reader.problem is not None
