@@ -6,6 +6,7 @@ has committed. A letter is never written back twice.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 import confluent_kafka
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from flowstone.cli.common.clients import (
@@ -25,6 +26,7 @@ from flowstone.cli.common.clients import (
     result_of,
 )
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.text import counted
 from flowstone.cli.dlq.letters import Content, Letter
 from flowstone.cli.dlq.originals import Originals
 from flowstone.cli.dlq.queue import DeadLetterQueue
@@ -37,7 +39,15 @@ BYTES_MAX = 8 << 20
 PROBLEMS_MAX = 1000
 RECORD_BYTES_MAX = 16 << 20
 TRANSACTION_TIMEOUT_S = 60
+OVERTAKEN = (
+    *(KafkaError._FENCED, KafkaError.PRODUCER_FENCED),
+    KafkaError.INVALID_PRODUCER_EPOCH,
+)
 RETENTION = "offsets.retention.minutes"
+
+# The library logs fatal errors at any level; they are reported as errors of the command.
+_SILENT = logging.getLogger("flowstone.cli.dlq.silent")
+_SILENT.disabled = True
 
 Wanted = Callable[[Letter], bool]
 
@@ -78,6 +88,7 @@ class Settling:
                 message_max_bytes=RECORD_BYTES_MAX,
                 partitioner="murmur2_random",
                 linger_ms=0,
+                logger=_SILENT,
             )
         )
         self._producer.init_transactions(REQUEST_TIMEOUT_S)
@@ -170,10 +181,13 @@ class Settling:
         # If it fails, another retry or drop has ended this one, or the broker does after the transaction's timeout.
         with suppress(KafkaException):
             self._producer.abort_transaction(REQUEST_TIMEOUT_S)
-        reason = explain(error, self._queue.bootstrap)
-        return CommandError(
-            f"{first} to {last} stay open, {self.settled_count} letters before them are settled: {reason}"
-        )
+        code, reason = error.args[0].code(), str(explain(error, self._queue.bootstrap))
+        if code in OVERTAKEN:
+            reason = (
+                f"another retry or drop of {self._queue.topic} has begun since: wait for its end, and repeat this one"
+            )
+        done = counted(self.settled_count, "letter")
+        return CommandError(f"{first} to {last} stay open, after {done} that this command has settled: {reason}")
 
     def _remembered_from_ms(self) -> float:
         """Return the time since when every commit is remembered."""
