@@ -20,6 +20,7 @@ GROUPS = {
     "group": "flowstone.cli.group.commands",
     "share": "flowstone.cli.share.commands",
     "queue": "flowstone.cli.queue.work",
+    "dlq": "flowstone.cli.dlq.commands",
     "txn": "flowstone.cli.txn.commands",
     "branch": "flowstone.cli.topic.branch",
     "replay": "flowstone.cli.records.replay",

@@ -61,6 +61,9 @@ BASELINES: dict[str, list[str]] = {
     "share reset": [GROUP + "-shared", "--to-earliest", "--topic", TOPIC, "--dry-run"],
     "share delete": [GROUP + "-none", "--yes"],
     "queue work": [TOPIC, "--group", GROUP + "-shared", "--exec", "true", "--idle", "0.2"],
+    "dlq show": [TOPIC],
+    "dlq retry": [TOPIC],
+    "dlq drop": [TOPIC, "--yes"],
     **{
         f"pipeline {name}": ["a-directory"]
         for name in ("check", "test", "run", "status", "plan", "diff", "compact", "submit", "graph", "letters list")

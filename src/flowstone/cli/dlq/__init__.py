@@ -1,0 +1,1 @@
+"""`flowstone dlq`: the dead letters of share groups."""
