@@ -2,19 +2,21 @@
 
 The demo starts a broker process and writes an hour of orders, clicks and readings with acks=all. It reads from an
 offset and from a time, and runs a group of three that loses a member while it reads. A producer is killed in the middle
-of a transaction, and the next one with its id carries on. Spark queries sum the orders by windows of event time into a
-Parquet table and a topic. Finally the broker is killed with SIGKILL and restarted, and everything is counted and
-compared. The exit status is 1 if a record is missing or changed, or a sum is wrong.
+of a transaction, and the next one with its id carries on. A pipeline on Spark writes the orders to a topic and a Delta
+table; its driver and the broker are killed with SIGKILL halfway and restarted. Its dead letters are retried after a fix
+that `flowstone pipeline diff` has compared. Finally the broker is killed once more, and everything is read again. The
+exit status is 1 if a record is missing, changed or there twice, or a figure differs from what Python computes.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from rich.console import Console
@@ -38,17 +40,14 @@ from scripts.demo_events import (  # noqa: E402
     read_everything,
 )
 from scripts.demo_group import MEMBERS, run_group  # noqa: E402
-from scripts.demo_spark import RESULT_TOPIC, Outcome, run_queries  # noqa: E402
+from scripts.demo_pipeline import BROKEN, Row, break_orders  # noqa: E402
+from scripts.demo_pipeline_steps import PipelineSteps  # noqa: E402
+from scripts.demo_step import Step  # noqa: E402
 from scripts.demo_transactions import RECORDS, TRANSACTIONS, expected, run_transactions  # noqa: E402
 
 # The past that is read again: its last quarter.
 FROM_TIME_S = SPAN_S * 3 // 4
-
-
-class Step(NamedTuple):
-    name: str
-    figure: str
-    good: bool
+TIMEOUT_S = 60
 
 
 class Demo:
@@ -57,38 +56,42 @@ class Demo:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._start_ms = int(time.time() * 1000) - SPAN_S * 1000
-        self.spark: Outcome | None = None
+        self.sales = self.retried = Counter[Row]()  # in the table in the end, and those of them that were dead letters
 
     def run(self) -> Iterator[Step]:
-        data_directory = str(Path(self._directory, "data"))
-        broker = BrokerProcess(data_directory, "127.0.0.1:0")
+        self._broker = self._start_broker("127.0.0.1:0")
         try:
-            yield Step("start `flowstone up`", f"ready in {broker.ready_s:.2f} s", True)
-            admin = AdminClient(client_config(broker.address))
-            for future in admin.create_topics(
-                [NewTopic(each, PARTITIONS, 1) for each in (*ROWS, RESULT_TOPIC)]
-            ).values():
-                future.result()
-            produced = produce(broker.address, self._start_ms)
+            yield Step("start `flowstone up`", f"ready in {self._broker.ready_s:.2f} s", True)
+            admin = AdminClient(client_config(self._broker.address))
+            for future in admin.create_topics([NewTopic(each, PARTITIONS, 1) for each in ROWS]).values():
+                future.result(TIMEOUT_S)
+            produced = produce(self._broker.address, self._start_ms)
             rate = f"{produced.sent.records / produced.took_s:,.0f} records/s made and stored"
             told = " + ".join(f"{rows:,} {topic}" for topic, rows in ROWS.items())
             yield Step(f"{told} in, acks=all", rate, produced.sent == produced.acknowledged)
-            yield from self._read_the_past(broker)
-            yield from self._read_as_group(broker)
-            yield from self._transact(broker)
-            yield from self._query(broker)
-            broker.kill()
-            yield Step("kill -9 the broker", "no warning given", True)
-            broker = BrokerProcess(data_directory, broker.address)
-            yield Step("start it again", f"ready in {broker.ready_s:.2f} s", True)
-            found, took_s = read_everything(broker.address)
-            yield Step(
-                "read everything", f"{found.records / took_s:,.0f} records/s", found.records == sum(ROWS.values())
-            )
+            yield from self._read_the_past(self._broker)
+            yield from self._read_as_group(self._broker)
+            yield from self._transact(self._broker)
+            break_orders(self._broker.address, produced.acknowledged)
+            yield from self._run_pipeline()
+            self._restart_broker()
+            yield Step("kill -9 the broker, and start it again", f"ready again in {self._broker.ready_s:.2f} s", True)
+            found, took_s = read_everything(self._broker.address)
+            good = found.records == sum(ROWS.values()) + len(BROKEN)
+            yield Step("read everything", f"{found.records / took_s:,.0f} records/s", good)
             yield Step("the same as was acknowledged", str(found), found == produced.acknowledged)
-            yield Step("stop", f"clean in {broker.stop():.2f} s", True)
+            yield Step("stop", f"clean in {self._broker.stop():.2f} s", True)
         finally:
-            broker.kill()
+            self._broker.kill()
+
+    def _start_broker(self, address: str) -> BrokerProcess:
+        return BrokerProcess(str(Path(self._directory, "data")), address)
+
+    def _restart_broker(self) -> BrokerProcess:
+        """Kill the broker with SIGKILL, and start it again with its data and address."""
+        self._broker.kill()
+        self._broker = self._start_broker(self._broker.address)
+        return self._broker
 
     def _read_the_past(self, broker: BrokerProcess) -> Iterator[Step]:
         """Read from an offset of one partition, and from a time in all partitions."""
@@ -129,17 +132,12 @@ class Demo:
         told = f"{found.seen_at_end.total():,} records, each once"
         yield Step("a read_committed reader sees now", told, found.seen_at_end == expected(TRANSACTIONS))
 
-    def _query(self, broker: BrokerProcess) -> Iterator[Step]:
-        """Run queries over windows of event time with a watermark; write closed ones to Parquet, changes to a topic."""
-        found = self.spark = run_queries(broker.address, broker.http_address, self._directory, self._start_ms)
-        took = f"session in {found.session_s:.1f} s, both done in {found.queries_s:.1f} s"
-        yield Step("two Spark queries sum orders up by 5 minutes", took, True)
-        for name, lags in (("Parquet", found.table_lags), ("topic", found.topic_lags)):
-            yield Step(f"the lag of the query to {name}, as a group", _falling(lags), lags[-1:] == [0])
-        yield Step("the table", f"{len(found.table)} closed windows, compared with Python's sums", found.table_is_right)
-        yield Step(
-            "the topic", f"{len(found.topic)} windows, compared with Python's sums", found.topic == found.expected
-        )
+    def _run_pipeline(self) -> Iterator[Step]:
+        """Run a pipeline through kills, compare it with its fixed version, and retry its dead letters."""
+        steps = PipelineSteps(self._directory, self._start_ms, self._broker)
+        yield from steps.run(self._restart_broker)
+        if steps.written is not None:
+            self.sales, self.retried = steps.written.table, steps.retried
 
 
 def _falling(lags: Sequence[int]) -> str:
@@ -152,27 +150,36 @@ def _clock(time_ms: int) -> str:
     return time.strftime("%H:%M:%S", time.localtime(time_ms / 1000)) + f".{time_ms % 1000:03d}"
 
 
+def _leave(_number: int, _frame: object) -> None:
+    raise SystemExit("demo: stopped")  # as Ctrl-C does: through all `finally`
+
+
 def main() -> int:
+    signal.signal(signal.SIGTERM, _leave)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table(title="Flowstone: events in, through a group, through Spark, and through kills", title_justify="left")
+    table = Table(title="Flowstone: events in, through a group, a pipeline, and kills", title_justify="left")
     for name in ("step", "figure", "good"):
         table.add_column(name)
+    table.add_column("at", justify="right")
     all_good = True
     begun = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="flowstone-demo-") as directory:
+    with tempfile.TemporaryDirectory(prefix="flowstone-demo-", ignore_cleanup_errors=True) as directory:
         demo = Demo(directory)
         for step in demo.run():
             if console.is_terminal:  # somebody waits
                 console.print(f"[dim]{step.name}: {step.figure}[/dim]", highlight=False)
-            table.add_row(step.name, step.figure, "yes" if step.good else "NO", style=None if step.good else "bold red")
+            good, style = ("yes", None) if step.good else ("NO", "bold red")
+            table.add_row(step.name, step.figure, good, f"{time.perf_counter() - begun:.1f} s", style=style)
             all_good = all_good and step.good
     console.print(table)
-    if demo.spark is not None:
-        print_revenue(console, demo.spark)
+    print_revenue(console, demo.sales, demo.retried)
     outcome = "everything is there" if all_good else "SOMETHING IS MISSING"
     console.print(f"{outcome}; {time.perf_counter() - begun:.1f} s in all")
     return 0 if all_good else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("demo: stopped")

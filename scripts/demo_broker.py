@@ -12,8 +12,8 @@ from typing import Any
 
 PARTITIONS = 4
 SESSION_MS = 1500
+START_TIMEOUT_S = STOP_TIMEOUT_S = 60
 PAGE_TIMEOUT_S = 30
-WATCH_EVERY_S = 0.1
 SETTINGS = {
     "num.partitions": PARTITIONS,
     # Short, so that the loss of a member is detected during the demo.
@@ -34,17 +34,27 @@ class BrokerProcess:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self._process.stdout is not None
         self.address = self.http_address = ""
+        overdue = threading.Timer(START_TIMEOUT_S, self._process.kill)
+        overdue.start()
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            overdue.cancel()
+        self.ready_s = time.perf_counter() - begun
+
+    def _wait_until_ready(self) -> None:
+        assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("http "):
                 self.http_address = line.split()[1]
             if line.startswith("ready "):
                 self.address = line.split()[1]
-                break
-        if not self.address:
-            raise SystemExit("demo: the broker did not start; it says why above")
-        self.ready_s = time.perf_counter() - begun
+                return
+        raise SystemExit(f"demo: the broker did not start in {START_TIMEOUT_S} s, or says why above")
 
     def kill(self) -> None:
         self._process.kill()
@@ -53,6 +63,10 @@ class BrokerProcess:
     def stop(self) -> float:
         begun = time.perf_counter()
         self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise SystemExit(f"demo: the broker did not stop in {STOP_TIMEOUT_S} s") from None
         self._wait()
         return time.perf_counter() - begun
 
@@ -74,30 +88,3 @@ def look_at_group(http_address: str, group_id: str) -> dict[str, Any]:
     connection.close()
     found: dict[str, Any] = groups[0] if groups else {"state": "Dead", "members": [], "partitions": [], "lag": 0}
     return found
-
-
-class LagWatch:
-    """A thread that reads a group's lag repeatedly until it is stopped."""
-
-    def __init__(self, http_address: str, group_id: str) -> None:
-        self._place = http_address, group_id
-        self._seen: list[int] = []
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def stop(self) -> list[int]:
-        """Stop and return each lag that was seen, in order; the last one is current."""
-        self._ending.set()
-        self._thread.join()
-        self._look()
-        return self._seen
-
-    def _watch(self) -> None:
-        while not self._ending.wait(WATCH_EVERY_S):
-            self._look()
-
-    def _look(self) -> None:
-        group = look_at_group(*self._place)
-        if group["partitions"] and self._seen[-1:] != [group["lag"]]:
-            self._seen.append(group["lag"])

@@ -1,4 +1,4 @@
-"""Charts of the results of the demo's Spark queries: a table of categories, and a bar for each five minutes."""
+"""Charts of what the demo's pipeline wrote: a table of categories, and a bar for each five minutes."""
 
 from __future__ import annotations
 
@@ -7,32 +7,39 @@ from collections import Counter
 
 from rich.console import Console
 from rich.table import Table
-from scripts.demo_spark import WINDOW_S, Outcome, Totals
+from scripts.demo_pipeline import Row
 
 BAR_CHARACTERS = 60
+WINDOW_S = 300
 
 
-def print_revenue(console: Console, outcome: Outcome) -> None:
-    console.print(_by_category(outcome.topic))
-    console.print("Revenue by five minutes (▓ in the Parquet table, ░ still open when the query ended)")
-    closed = {window_start_s for window_start_s, _category in outcome.table}
-    totals = Counter[int]()
-    for (window_start_s, _category), (_orders, amount_cents) in outcome.topic.items():
-        totals[window_start_s] += amount_cents
+def print_revenue(console: Console, rows: Counter[Row], retried: Counter[Row]) -> None:
+    """Print charts of all rows; `retried` are those of them that were dead letters first."""
+    console.print(_by_category(rows))
+    console.print("Revenue by five minutes (▓ at once, ░ from dead letters that were retried after the fix)")
+    totals, late = _by_window(rows), _by_window(retried)
     highest = max(totals.values(), default=1)
-    for window_start_s in range(min(totals, default=0), max(totals, default=-1) + 1, WINDOW_S):
-        mark = "▓" if window_start_s in closed else "░"
-        bar = mark * max(1, totals[window_start_s] * BAR_CHARACTERS // highest)
-        clock = time.strftime("%H:%M", time.localtime(window_start_s))
-        console.print(f"{clock} {bar} {totals[window_start_s] / 100:,.0f} €", highlight=False)
+    for window_s in range(min(totals, default=0), max(totals, default=-1) + 1, WINDOW_S):
+        length = max(1, totals[window_s] * BAR_CHARACTERS // highest)
+        late_length = late[window_s] * BAR_CHARACTERS // highest
+        bar = "▓" * (length - late_length) + "░" * late_length
+        clock = time.strftime("%H:%M", time.localtime(window_s))
+        console.print(f"{clock} {bar} {totals[window_s] / 100:,.0f} €", highlight=False)
 
 
-def _by_category(totals: Totals) -> Table:
+def _by_window(rows: Counter[Row]) -> Counter[int]:
+    totals = Counter[int]()
+    for row, count in rows.items():
+        totals[row.at_s - row.at_s % WINDOW_S] += row.amount_cents * count
+    return totals
+
+
+def _by_category(rows: Counter[Row]) -> Table:
     orders, cents = Counter[str](), Counter[str]()
-    for (_window_start_s, category), (count, amount_cents) in totals.items():
-        orders[category] += count
-        cents[category] += amount_cents
-    table = Table(title="Revenue by category, from the topic `revenue`", title_justify="left")
+    for row, count in rows.items():
+        orders[row.category] += count
+        cents[row.category] += row.amount_cents * count
+    table = Table(title="Revenue by category, from the table `sales`", title_justify="left")
     table.add_column("category")
     for name in ("orders", "revenue"):
         table.add_column(name, justify="right")

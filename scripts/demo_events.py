@@ -13,7 +13,7 @@ from scripts.demo_broker import PARTITIONS, client_config
 
 from flowstone.cli.records.event_streams import Event, generate
 
-ROWS = {"orders": 200_000, "clicks": 60_000, "devices": 40_000}
+ROWS = {"orders": 100_000, "clicks": 60_000, "devices": 40_000}
 SPAN_S = 3600
 SEED = 6
 TIMEOUT_S = 60

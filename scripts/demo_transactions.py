@@ -40,8 +40,10 @@ def run_transactions(address: str) -> Outcome:
     admin = AdminClient(client_config(address))
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(TIMEOUT_S)
     with _start(address) as killed:
-        lines = _lines_until(killed, HALFWAY)
-        killed.kill()  # SIGKILL
+        try:
+            lines = _lines_until(killed, HALFWAY)
+        finally:
+            killed.kill()  # SIGKILL
     seen, written = _read(address, read_committed=True), _read(address, read_committed=False)
     begun = time.perf_counter()
     producer = _new_producer(address)

@@ -38,6 +38,11 @@ def test_the_cases_of_a_recipe_pass(spark: SparkSession, recipe: str) -> None:
         assert result.is_passed, result.comparisons
 
 
+def test_the_case_of_the_pipeline_of_the_demo_passes(spark: SparkSession) -> None:
+    (result,) = run_cases(lambda: spark, load(ROOT / "scripts/demo_sales"))
+    assert result.is_passed, result.comparisons
+
+
 def test_every_recipe_is_on_the_page() -> None:
     page = (ROOT / "docs/pipeline-recipes.md").read_text(encoding="utf-8")
     assert [recipe for recipe in RECIPES if f"examples/pipelines/{recipe}/pipeline.py" not in page] == []
