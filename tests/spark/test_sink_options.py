@@ -85,7 +85,6 @@ def test_bad_values_are_refused_with_the_options_name() -> None:
         ("kafka.transactional.id", "say delivery=exactly-once and sinkName"),
         ("kafka.partitioner.class", "name others in a column `partition`"),
         ("kafka.value.serializer", "bytes or text"),
-        ("kafka.sasl.mechanism", "kafka.security.protocol: sasl.mechanism needs one of SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("kafka.security.protocol", "'X' is not one of PLAINTEXT, SSL"),
         ("kafka.nonsense", "Kafka producers have no such setting"),
     ],
@@ -93,6 +92,11 @@ def test_bad_values_are_refused_with_the_options_name() -> None:
 def test_what_would_change_the_result_is_refused_by_name(name: str, reason: str) -> None:
     with pytest.raises(OptionError, match=f"^{name}: .*{reason}"):
         parse_sink_options({**BOOTSTRAP, name: "x"})
+
+
+def test_a_login_without_a_protocol_that_has_one_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"^kafka\.security\.protocol: sasl\.mechanism needs one of .*SASL_SSL"):
+        parse_sink_options({**BOOTSTRAP, "kafka.sasl.mechanism": "PLAIN"})
 
 
 EXACTLY_ONCE = {**BOOTSTRAP, "delivery": "exactly-once", "sinkName": "totals"}

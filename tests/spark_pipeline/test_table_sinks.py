@@ -47,7 +47,7 @@ def test_a_topic_and_tables_have_each_row_once_although_a_run_fails_between_them
         return write(sink, rows, batch)
 
     write = outputs.write_table
-    monkeypatch.setattr("flowstone.pipeline.engine.running.write_table", fail_once)
+    monkeypatch.setattr("flowstone.pipeline.engine.outputs.write_table", fail_once)
     summary = shop.run(restarts=10)
     assert failed == ["all", "latest", "files"]
     assert summary.rows_in == 21

@@ -21,7 +21,7 @@ Prepare = Callable[..., None]
         (["t"], ["topic", "txn"]),
         (["--v"], ["--version"]),
         (["topic", "de"], ["delete", "describe"]),
-        (["topic", "alter", "t", "--p"], ["--partitions"]),
+        (["topic", "alter", "t", "--p"], ["--partitions", "--profile"]),
         (["consume", "t", "--from"], ["--from-beginning"]),
         (["consume", "t", "--offset", ""], []),
         (["up", "--log-f"], ["--log-format"]),

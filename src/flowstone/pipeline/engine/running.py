@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -105,17 +105,29 @@ class _Body:
         assert query_id is not None
         ends = read_ends(spark, f"{self._checkpoint}/offsets/{number}")
         batch = MicroBatchId(self._query.name, query_id, number, ends)
-        rows = rows.persist()
+        rows, release = self._computed_once(rows)
         try:
             evaluation = self._evaluate(rows)
             outputs = {each.name: evaluation.frames[each.input] for each in self._query.sinks}
             counts = evaluation.count({ROWS_IN: rows, **outputs})
             write_all(self._model, self._query, evaluation, counts, batch)
         finally:
-            rows.unpersist()
+            release()
         seconds = time.monotonic() - started
         rows_out = {each: counts.rows.get(each, 0) for each in outputs}
         return BatchReport(self._query.name, number, counts, counts.rows.get(ROWS_IN, 0), rows_out, ends, seconds)
+
+    def _computed_once(self, rows: DataFrame) -> tuple[DataFrame, Callable[[], object]]:
+        """Return the rows such that Spark computes them once for all outputs, and a function that frees them.
+
+        Spark does not find persisted rows of a stateful plan again, and two tasks that commit one partition of the
+        state at once fail. Such rows are computed here and cut off from their plan.
+        """
+        if self._model.step(self._query.root) is None:
+            persisted = rows.persist()
+            return persisted, persisted.unpersist
+        computed = rows.localCheckpoint(eager=True)
+        return computed, lambda: computed._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
     def _evaluate(self, rows: DataFrame) -> Evaluation:
         evaluation, spark = Evaluation(self._model), rows.sparkSession
