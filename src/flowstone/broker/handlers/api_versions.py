@@ -6,6 +6,9 @@ client can choose a version.
 Since version 3 the response also lists features: the levels that this broker supports, those that the cluster has
 finalized, and as their epoch the offset of the metadata log, which only grows. Versions before 4 leave out features
 with a level 0, on which older clients fail (KAFKA-17492).
+
+The APIs of client telemetry are listed while there is a subscription to metrics of clients. Kafka lists them only if it
+has a receiver, and librdkafka logs a line for each client where they are listed.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from flowstone.wire.messages import (
 )
 
 VERSION_MIN, VERSION_MAX = 0, 4
+# GetTelemetrySubscriptions and PushTelemetry.
+TELEMETRY = frozenset({71, 72})
 _SOFTWARE_SINCE_VERSION = 3
 _LEVEL_0_SINCE_VERSION = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -45,7 +50,7 @@ def handle(
         session.software_name, session.software_version = request.client_software_name, request.client_software_version
     image = services.metadata.image
     return ApiVersionsResponse(
-        api_keys=advertised,
+        api_keys=advertised if image.client_metrics else [each for each in advertised if each.api_key not in TELEMETRY],
         supported_features=[
             ApiVersionsResponseSupportedFeature(name=name, min_version=levels.min_level, max_version=levels.max_level)
             for name, levels in advertised_features().items()

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from flowstone.broker.topics import restoring
 from flowstone.cli.backup import backup as backup_command
-from flowstone.cli.common.broker_pages import ask
+from flowstone.cli.common.broker_pages import Address, ask
 from flowstone.errors import ApiError, ErrorCode
 from tests.support.group_commits import commit
 from tests.support.running_app import RunningApp
@@ -496,5 +496,5 @@ def test_a_request_that_is_none_is_refused(broker: Broker, changed: dict[str, ob
     }
     assert broker.app.http_address is not None
     host, _, port = broker.app.http_address.partition(":")
-    assert ask((host, int(port)), "/restore", {**asked, **changed})[0] == status
+    assert ask(Address(host, int(port), is_encrypted=False), "/restore", {**asked, **changed})[0] == status
     assert "copy" not in broker.app.services.metadata.image.topics

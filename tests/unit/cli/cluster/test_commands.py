@@ -171,6 +171,8 @@ def test_feature_levels_are_shown_with_what_is_supported(call: Call) -> None:
     document = json.loads(call("features", "describe", "--json"))
     assert document["features"] == [
         {"feature": "flowstone.metadata.version", "level": 2, "supported_min": 1, "supported_max": 2},
+        {"feature": "group.version", "level": 1, "supported_min": 0, "supported_max": 1},
+        {"feature": "share.version", "level": 1, "supported_min": 0, "supported_max": 1},
         {"feature": "transaction.version", "level": 2, "supported_min": 0, "supported_max": 2},
     ]
     assert document["epoch"] >= 0

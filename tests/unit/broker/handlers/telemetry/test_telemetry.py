@@ -51,6 +51,16 @@ def shown(broker: Any) -> str:
     return page.text().decode()
 
 
+def test_the_apis_are_advertised_while_there_is_a_subscription(broker: Any) -> None:
+    def advertised() -> set[int]:
+        return {each.api_key for each in broker.call(0, m.ApiVersionsRequest()).api_keys} & {71, 72}
+
+    asyncio.run(broker.metadata.append([FeatureLevelChanged(METADATA_VERSION, METADATA_LEVEL_MAX)]))
+    assert advertised() == set()
+    assert set_value(broker, CLIENT_METRICS, "all", "metrics", "a.").error_code == ErrorCode.NONE
+    assert advertised() == {71, 72}
+
+
 def test_a_client_is_given_an_id_and_told_what_to_push(subscribed: Any) -> None:
     told = get(subscribed)
     assert bytes(told.client_instance_id) != bytes(16)
