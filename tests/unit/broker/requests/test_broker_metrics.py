@@ -86,7 +86,7 @@ def test_the_page_lists_what_is_scraped_with_types_and_labels(broker: RunningApp
         name: (kind, set(re.findall(r"`(\w+)`", labels)))
         for name, kind, labels in ROW.findall(PAGE.read_text(encoding="utf-8"))
     }
-    for name in WITHOUT_SAMPLES:  # their labels are tested with what produces them
+    for name in WITHOUT_SAMPLES:
         assert scraped[name] == (listed[name][0], set())
         scraped[name] = listed[name]
     assert listed == scraped
