@@ -31,7 +31,7 @@ class UnknownKey(LoginRefused):
 
 
 class Expectations(NamedTuple):
-    """What a token must say."""
+    """The claims that a token must have, and their required values."""
 
     issuer: str
     audiences: tuple[str, ...]

@@ -50,7 +50,7 @@ MECHANISMS = {each.sasl_name: each for each in ScramMechanism}
 
 
 class ScramError(ValueError):
-    """The other side's message is malformed, or does not prove what it must. The reason is for logs, not for peers."""
+    """A SCRAM message is malformed or its proof is wrong. The reason is for logs, not for peers."""
 
 
 class ScramCredential(NamedTuple):

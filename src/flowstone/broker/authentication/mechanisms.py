@@ -36,7 +36,7 @@ class Authenticated(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What is sent to the client, and the outcome if the login is complete."""
+    """A message to the client, and the outcome if the login is complete."""
 
     challenge: bytes
     outcome: Authenticated | None = None
@@ -48,7 +48,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Where mechanisms look users up."""
+    """The users that login mechanisms can look up."""
 
     scram: Callable[[], Mapping[tuple[str, ScramMechanism], ScramCredential]]
     # The secret behind the salts of users who do not exist.

@@ -40,7 +40,7 @@ class LoginState(Enum):
 
 
 class Answered(NamedTuple):
-    """What the client is sent for a message of the mechanism; a lifetime of 0 has no end."""
+    """The answer to a client's message of the mechanism; a lifetime of 0 has no end."""
 
     challenge: bytes
     lifetime_ms: int

@@ -25,7 +25,7 @@ Complete = Callable[[Any], Any]
 
 
 class Restriction(NamedTuple):
-    """What is left to do for a request of which a part was refused."""
+    """The remaining work for a request of which a part was refused."""
 
     # Returns the response with what was refused, or without what is hidden.
     complete: Complete

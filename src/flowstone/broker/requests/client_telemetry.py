@@ -43,7 +43,7 @@ EARLIEST_SHARE = 0.5
 
 
 class Subscription(NamedTuple):
-    """What a client shall push: prefixes of names, one of which may be empty for all; none: nothing."""
+    """The metrics that a client is asked to push, as prefixes of names: an empty prefix means all, no prefix none."""
 
     subscription_id: int
     interval_ms: int

@@ -39,7 +39,7 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class LoginAnswer(Protocol):
-    """What the client is sent for a message of its login; a lifetime of 0 has no end."""
+    """The answer to a message of a client's login; a lifetime of 0 has no end."""
 
     @property
     def challenge(self) -> bytes: ...

@@ -29,7 +29,7 @@ ACQUIRED_MAX = 500
 
 
 class KeyedRecord(NamedTuple):
-    """What delivery needs to know of a record: the hash of its key, None without one, and when it may be delivered."""
+    """The hash of a record's key, None without one, and the time from which the record may be delivered."""
 
     offset: int
     key_hash: int | None

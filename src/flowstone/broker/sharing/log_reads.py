@@ -22,7 +22,7 @@ COMMITTED_READ_BYTES = 1 << 20
 
 
 class _Place(NamedTuple):
-    """Where a batch is, in bytes from the beginning of the slice."""
+    """The position of a batch, in bytes from the beginning of the slice."""
 
     first: int
     last: int

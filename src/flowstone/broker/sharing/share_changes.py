@@ -20,7 +20,7 @@ class DeadLetters(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is to be made durable: the start offset, and states by range."""
+    """A change of state to be made durable: the start offset, and states by range."""
 
     start_offset: int
     batches: tuple[StateBatch, ...]

@@ -21,7 +21,7 @@ FENCED = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 
 @dataclass(slots=True)
 class ShareCounts:
-    """What the share groups of this broker have done since its start, over all share partitions that it leads."""
+    """Counts of the share groups' work since this broker started, over all share partitions that it leads."""
 
     deliveries: int = 0  # of records, the first ones and later ones
     redeliveries: int = 0
