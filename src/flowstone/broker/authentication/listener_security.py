@@ -67,11 +67,14 @@ def parse_security(
 ) -> dict[str, ListenerSecurity]:
     """Return the security of each listener by its name. Raises ConfigError."""
     own: dict[str, dict[str, str]] = {name: {} for name in listeners}
+    of_controllers = {name.upper() for name in config.controller_listener_names}
     for given, text in values.items():
         found = split_listener_setting(given)
         if found is None:
             continue
         listener, setting = found
+        if listener in of_controllers:
+            continue
         if listener not in own:
             raise ConfigError(f"{given}: there is no listener named {listener}")
         own[listener][setting] = text
@@ -156,6 +159,6 @@ def _with_sasl(security: ListenerSecurity, config: BrokerConfig, jaas: Mapping[s
         mechanisms=config.sasl_enabled_mechanisms,
         users=plain.users,
         own_login=own_login,
-        reauth_ms=config.connections_max_reauth_ms,
+        reauth_ms=max(0, config.connections_max_reauth_ms),
         failure_delay_s=config.connection_failed_authentication_delay_ms / 1000,
     )

@@ -13,6 +13,7 @@ from secrets import token_hex
 from typing import NamedTuple, Protocol
 
 from flowstone.authentication import plain
+from flowstone.authentication.delegation_tokens import TOKEN_EXTENSION
 from flowstone.authentication.errors import LoginRefused
 from flowstone.authentication.oauthbearer import END_OF_FAILURE, INVALID_TOKEN, parse_message
 from flowstone.authentication.scram import (
@@ -24,6 +25,7 @@ from flowstone.authentication.scram import (
     invented_credential,
 )
 from flowstone.broker.authentication.jwks import TokenVerifier
+from flowstone.broker.authentication.token_registry import TokenRegistry
 from flowstone.broker.loop.workers import Workers
 
 
@@ -33,6 +35,8 @@ class Authenticated(NamedTuple):
     user: str
     # The end of the credential's validity in ms since the epoch, after which the session ends; None: it has none.
     expires_at_ms: int | None = None
+    # The delegation token that was used.
+    token_id: str = ""
 
 
 class Step(NamedTuple):
@@ -56,6 +60,8 @@ class Credentials:
     workers: Workers
     # Of listeners with OAUTHBEARER.
     tokens: TokenVerifier | None = None
+    # None: delegation tokens are not enabled.
+    delegation: TokenRegistry | None = None
 
 
 class Plain:
@@ -89,7 +95,7 @@ class Plain:
 
 
 class Scram:
-    """SCRAM-SHA-256 and SCRAM-SHA-512: two messages each way."""
+    """SCRAM-SHA-256 and SCRAM-SHA-512: two messages each way. The user may be the id of a delegation token."""
 
     def __init__(self, mechanism: ScramMechanism, credentials: Credentials) -> None:
         self._mechanism, self._credentials = mechanism, credentials
@@ -97,14 +103,32 @@ class Scram:
 
     async def step(self, message: bytes) -> Step:
         if self._server is None:
-            self._server = ScramServer(self._mechanism, token_hex(NONCE_CHARACTERS // 2))
-            self._server.parse_first(message)
-            return Step(self._server.challenge(self._credential(self._server.user)))
-        return Step(self._server.final(message), Authenticated(self._server.user))
+            self._server = server = ScramServer(self._mechanism, token_hex(NONCE_CHARACTERS // 2))
+            server.parse_first(message)
+            return Step(server.challenge(await self._credential(server)))
+        proof = self._server.final(message)
+        return Step(proof, self._outcome(self._server))
 
-    def _credential(self, user: str) -> ScramCredential:
-        found = self._credentials.scram().get((user, self._mechanism))
-        return found or invented_credential(self._mechanism, user, self._credentials.secret())
+    async def _credential(self, server: ScramServer) -> ScramCredential:
+        if _is_token(server):
+            delegation = self._credentials.delegation
+            found = None if delegation is None else await delegation.credential(self._mechanism, server.user)
+        else:
+            found = self._credentials.scram().get((server.user, self._mechanism))
+        return found or invented_credential(self._mechanism, server.user, self._credentials.secret())
+
+    def _outcome(self, server: ScramServer) -> Authenticated:
+        if not _is_token(server):
+            return Authenticated(server.user)
+        delegation = self._credentials.delegation
+        token = None if delegation is None else delegation.valid(server.user)
+        if token is None:
+            raise LoginRefused("the delegation token has expired or was removed")
+        return Authenticated(token.user, token.expires_ms, token.token_id)
+
+
+def _is_token(server: ScramServer) -> bool:
+    return server.extensions.get(TOKEN_EXTENSION, "").lower() == "true"
 
 
 class OAuthBearer:

@@ -118,10 +118,12 @@ class SaslLogin:
         self.expires_at_s = now_s + lifetime_ms / 1000 if limits else None
         self._logged_in_at_s, self._logged_in_with, self._mechanism = now_s, self._mechanism_name, None
         self.state = LoginState.DONE
+        self._session.token_id = outcome.token_id
         if is_first:
             self._session.principal = Principal(USER_TYPE, outcome.user)
             self._on_logged_in()
-        self._audit(LOGIN, **client_fields(self._session), mechanism=self._mechanism_name, again=not is_first)
+        token = {"token_id": outcome.token_id} if outcome.token_id else {}
+        self._audit(LOGIN, **client_fields(self._session), mechanism=self._mechanism_name, again=not is_first, **token)
         return lifetime_ms
 
     async def _refused(self, reason: str) -> ApiError:

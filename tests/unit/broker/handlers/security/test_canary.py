@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+from base64 import b64encode
 
 from flowstone.config import BROKER_SETTINGS
-from flowstone.wire.messages import DescribeConfigsRequest, DescribeConfigsRequestResource
+from flowstone.wire.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from tests.support.running_app import RunningApp
 from tests.support.security.secured import authenticate, authority, handshake, write_files
+from tests.support.security.tokens import app_with_tokens, create, log_in_with, logged_in
 
 CANARY = "canary-b7c1e0"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -60,8 +67,40 @@ def test_no_secret_is_told(tmp_path, caplog):
     assert CANARY.encode() not in stored
 
 
+def test_no_password_of_a_token_is_told_or_stored(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    # Slow enough that every request is logged.
+    settings = {"delegation.token.secret.key": f"{CANARY}-secret-key", "http.listener": "127.0.0.1:0"}
+    with app_with_tokens(tmp_path, **settings, **{"slow.request.ms": "0"}) as broker:
+        with logged_in(broker, "alice") as alice:
+            token = create(alice, "bob")
+            alice.ask(2, RenewDelegationTokenRequest(hmac=token.hmac, renew_period_ms=-1))
+            alice.ask(2, RenewDelegationTokenRequest(hmac=b"wrong " + token.hmac, renew_period_ms=-1))
+            alice.ask(3, DescribeDelegationTokenRequest(owners=None))
+            with broker.client("SASL_PLAINTEXT") as client:
+                assert log_in_with(client, token.token_id, token.hmac).error_code == 0
+            with broker.client("SASL_PLAINTEXT") as client:
+                log_in_with(client, token.token_id, b"wrong " + token.hmac)
+        pages = [broker.get(path) for path in ("/metrics", "/health", "/status", "/groups", "/disks")]
+        told = [repr(broker.app.config), repr(broker.app.services.metadata.image), caplog.text, json.dumps(pages)]
+    assert "created a delegation token of User:alice" in caplog.text
+    stored = [path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    assert any(token.token_id.encode() in each for each in stored)
+    secrets = (CANARY, b64encode(token.hmac).decode(), token.hmac.hex(), repr(token.hmac)[2:-1])
+    for secret in secrets:
+        assert not any(secret in text for text in told)
+        assert not any(secret.encode() in each for each in stored)
+    assert not any(token.hmac in each for each in stored)
+
+
 def test_every_setting_that_may_hold_a_secret_is_sensitive():
     suspicious = ("password", "secret", "jaas", "keystore.key", "token")
     named = {name for name in BROKER_SETTINGS if any(each in name for each in suspicious)}
-    # Files that hold secrets are named, their contents are not.
-    assert {name for name in named if not BROKER_SETTINGS[name].is_sensitive} == {"http.tokens.file"}
+    # Files and addresses where secrets are can be shown, their contents are not; times are no secrets.
+    times = {name for name in named if name.startswith("delegation.token.") and name.endswith(".ms")}
+    assert {name for name in named if not BROKER_SETTINGS[name].is_sensitive} == {
+        "http.tokens.file",
+        "sasl.oauthbearer.token.endpoint.url",
+        *times,
+    }
+    assert len(times) == 3
