@@ -6,6 +6,9 @@
  *
  * The caller keeps a descriptor open until its outcome was taken. An outcome is a ticket of the caller's and an errno, 0
  * for success; nothing is tried again. The lists hold what was submitted and not yet taken: the caller bounds that.
+ *
+ * The number of threads can change at any time. Surplus threads end after the job that they do; the jobs that wait are
+ * left to the others. One thread of the caller's makes all calls.
  */
 
 #define _GNU_SOURCE /* sync_file_range, where there is one */
@@ -29,13 +32,20 @@ struct list {
     struct job *first, **end;
 };
 
+struct thread {
+    struct thread *next;
+    struct sync_threads *owner;
+    pthread_t id;
+    int has_ended;
+};
+
 struct sync_threads {
     pthread_mutex_t lock;
     pthread_cond_t work;
     struct list waiting, done;
     int stopping, wake_descriptor;
-    int64_t thread_count;
-    pthread_t threads[];
+    int64_t wanted_count, running_count;
+    struct thread *threads; /* to be joined: only the caller uses this list */
 };
 
 struct outcome {
@@ -87,9 +97,10 @@ static void wake(int descriptor) {
 }
 
 static void *work(void *argument) {
-    struct sync_threads *threads = argument;
+    struct thread *self = argument;
+    struct sync_threads *threads = self->owner;
     pthread_mutex_lock(&threads->lock);
-    for (;;) {
+    while (threads->running_count <= threads->wanted_count) {
         struct job *job = pop(&threads->waiting);
         if (job == NULL) {
             if (threads->stopping)
@@ -109,8 +120,63 @@ static void *work(void *argument) {
             pthread_mutex_lock(&threads->lock);
         }
     }
+    threads->running_count--;
+    self->has_ended = 1;
     pthread_mutex_unlock(&threads->lock);
     return NULL;
+}
+
+/* Called with the lock held: the new thread waits for it. 0 if no thread starts. */
+static int start_thread(struct sync_threads *threads) {
+    struct thread *thread = calloc(1, sizeof *thread);
+    if (thread == NULL)
+        return 0;
+    thread->owner = threads;
+    if (pthread_create(&thread->id, NULL, work, thread) != 0) {
+        free(thread);
+        return 0;
+    }
+    thread->next = threads->threads;
+    threads->threads = thread;
+    threads->running_count++;
+    return 1;
+}
+
+/* Joins the threads that have ended, which does not block, or all of them. Called without the lock. */
+static void join_threads(struct sync_threads *threads, int all) {
+    struct thread **link = &threads->threads;
+    while (*link != NULL) {
+        struct thread *thread = *link;
+        pthread_mutex_lock(&threads->lock);
+        const int has_ended = thread->has_ended;
+        pthread_mutex_unlock(&threads->lock);
+        if (!has_ended && !all) {
+            link = &thread->next;
+            continue;
+        }
+        *link = thread->next;
+        pthread_join(thread->id, NULL);
+        free(thread);
+    }
+}
+
+/* How many threads run now: fewer than wanted if no more start, more until surplus ones have ended. */
+int64_t flowstone_sync_threads_resize(struct sync_threads *threads, int64_t thread_count) {
+    join_threads(threads, 0);
+    /* Signals are the interpreter's business: its main thread must get them. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&threads->lock);
+    threads->wanted_count = thread_count;
+    while (threads->running_count < thread_count && start_thread(threads))
+        ;
+    const int64_t running_count = threads->running_count;
+    /* All of them look again: the signal for a job is never lost with a thread that ends. */
+    pthread_cond_broadcast(&threads->work);
+    pthread_mutex_unlock(&threads->lock);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return running_count;
 }
 
 /* Every job submitted before is done when this returns; the outcomes can still be taken. */
@@ -119,9 +185,7 @@ void flowstone_sync_threads_stop(struct sync_threads *threads) {
     threads->stopping = 1;
     pthread_cond_broadcast(&threads->work);
     pthread_mutex_unlock(&threads->lock);
-    for (int64_t index = 0; index < threads->thread_count; index++)
-        pthread_join(threads->threads[index], NULL);
-    threads->thread_count = 0;
+    join_threads(threads, 1);
 }
 
 /* After stop, with every outcome taken. */
@@ -133,7 +197,7 @@ void flowstone_sync_threads_free(struct sync_threads *threads) {
 
 /* NULL if there is no memory or a thread does not start. */
 struct sync_threads *flowstone_sync_threads_start(int64_t thread_count, int64_t wake_descriptor) {
-    struct sync_threads *threads = calloc(1, sizeof *threads + (size_t)thread_count * sizeof(pthread_t));
+    struct sync_threads *threads = calloc(1, sizeof *threads);
     if (threads == NULL)
         return NULL;
     pthread_mutex_init(&threads->lock, NULL);
@@ -141,15 +205,7 @@ struct sync_threads *flowstone_sync_threads_start(int64_t thread_count, int64_t 
     clear(&threads->waiting);
     clear(&threads->done);
     threads->wake_descriptor = (int)wake_descriptor;
-    /* Signals are the interpreter's business: its main thread must get them. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (threads->thread_count < thread_count &&
-           pthread_create(&threads->threads[threads->thread_count], NULL, work, threads) == 0)
-        threads->thread_count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (threads->thread_count < thread_count) {
+    if (flowstone_sync_threads_resize(threads, thread_count) < thread_count) {
         flowstone_sync_threads_stop(threads);
         flowstone_sync_threads_free(threads);
         return NULL;

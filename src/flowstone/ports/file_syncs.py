@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 from array import array
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from typing import Generic, TypeVar
 
 from flowstone.kernel.native import holding_library
 from flowstone.ports.files import File
+
+logger = logging.getLogger(__name__)
 
 Token = TypeVar("Token")
 
@@ -33,6 +36,7 @@ _Outcomes = ctypes.c_int64 * (_OUTCOME_FIELDS * OUTCOMES_PER_TAKE_MAX)
 
 try:
     _start = holding_library.flowstone_sync_threads_start
+    _resize = holding_library.flowstone_sync_threads_resize
     _submit = holding_library.flowstone_sync_threads_submit
     _take = holding_library.flowstone_sync_threads_take
     _stop = ctypes.CDLL(holding_library._name).flowstone_sync_threads_stop  # blocks, so it releases the GIL
@@ -41,6 +45,7 @@ except AttributeError as error:
     raise ImportError(f"the native kernel has no sync threads: {error}") from error
 
 _start.argtypes, _start.restype = (ctypes.c_int64, ctypes.c_int64), _Pointer
+_resize.argtypes, _resize.restype = (_Pointer, ctypes.c_int64), ctypes.c_int64
 _submit.argtypes, _submit.restype = (_Pointer, _Pointer, ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
 _take.argtypes, _take.restype = (_Pointer, _Pointer, ctypes.c_int64), ctypes.c_int64
 _stop.argtypes, _stop.restype = (_Pointer,), None
@@ -79,6 +84,12 @@ class FileSyncs(Generic[Token]):
         descriptors = array("q", [file.fileno() for file in files])
         if _submit(self._threads, descriptors.buffer_info()[0], len(descriptors), self._tickets) != 0:
             raise MemoryError
+
+    def resize(self, thread_count: int) -> None:
+        """Change the number of threads. Surplus ones end after their current `submit`; none is lost or waits longer."""
+        running_count = _resize(self._threads, thread_count)
+        if running_count < thread_count:  # they do all the work, a little later
+            logger.warning("%d of %d threads sync files: the system starts no more", running_count, thread_count)
 
     def stop(self) -> list[tuple[Token, OSError | None]]:
         """Wait for the running syncs and return their results, for which `on_done` is not called."""

@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -117,5 +118,46 @@ def test_stopping_leaves_no_thread_and_no_descriptor() -> None:
         assert counts()[0] == before[0] + THREADS
         syncs.stop()
         assert counts() == before
+
+    run(body)
+
+
+async def until_threads(count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(os.listdir("/proc/self/task")) != count:
+            await asyncio.sleep(0.001)
+
+
+def test_the_number_of_threads_changes() -> None:
+    async def body() -> None:
+        others = len(os.listdir("/proc/self/task"))
+        syncs, _outcomes = start()
+        for count in (4, 8, 4, 2, 1, 2, 2):
+            syncs.resize(count)
+            await until_threads(others + count)
+        syncs.stop()
+        await until_threads(others)
+
+    run(body)
+
+
+def test_each_job_is_heard_of_once_however_often_the_number_of_threads_changes(tmp_path: Path) -> None:
+    async def body() -> None:
+        random = Random(7)
+        others = len(os.listdir("/proc/self/task"))
+        syncs, outcomes = start()
+        files = [new_file(tmp_path, str(number)) for number in range(4)]
+        for number in range(1000):
+            syncs.submit(str(number), random.sample(files, 2))
+            if random.random() < 0.2:
+                syncs.resize(random.randint(1, 8))
+            if random.random() < 0.05:
+                await asyncio.sleep(0.001)
+        await outcomes.until(1000)
+        assert sorted(outcomes.seen) == sorted((str(number), None) for number in range(1000))
+        syncs.submit("last", files)
+        syncs.resize(1)
+        assert syncs.stop() == [("last", None)]
+        assert len(os.listdir("/proc/self/task")) == others
 
     run(body)

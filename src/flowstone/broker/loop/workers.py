@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
 
 from flowstone.ports.background import request_long_slices
+from flowstone.ports.thread_pool import ThreadPool
 
 COMPUTE_THREADS = 2
 SLOW_COMPUTE_THREADS = 1
@@ -25,7 +26,7 @@ class Workers:
         self._closed = False
         self.read_count = 0
         # The event loop and flushes have priority: clients wait for those.
-        self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader", initializer=request_long_slices)
+        self._readers = ThreadPool(reader_threads, "flowstone-reader", request_long_slices)
         self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute", initializer=request_long_slices)
         self._slow_computers = ThreadPoolExecutor(
             SLOW_COMPUTE_THREADS, "flowstone-slow", initializer=request_long_slices
@@ -44,7 +45,11 @@ class Workers:
         """Run a function that may spend longer in native code; such functions run one at a time."""
         return self._run(self._slow_computers, function)
 
-    def _run(self, executor: ThreadPoolExecutor, function: Callable[[], T]) -> asyncio.Future[T]:
+    def resize_readers(self, reader_threads: int) -> None:
+        """Change the number of threads that read; reads that run or wait are not lost."""
+        self._readers.resize(reader_threads)
+
+    def _run(self, executor: Executor, function: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         if self._closed:  # the broker is stopping, and its callers with it
             cancelled: asyncio.Future[T] = loop.create_future()

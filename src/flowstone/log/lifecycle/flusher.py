@@ -104,13 +104,14 @@ class Flusher:
         self._descriptors_wait = threading.Event()  # never set: a thread sleeps on it
         self._running: set[PartitionLog] = set()
         self._due: OrderedDict[PartitionLog, None] = OrderedDict()  # waiting for a flush, and none is running
+        self._waiting: dict[PartitionLog, list[asyncio.Future[None]]] = {}  # for the end of a running flush
         self._again: set[PartitionLog] = set()  # being flushed, and appended to since
         self._start_is_scheduled = False
         self._is_own_filesystem = files.is_own_filesystem(directory)
         self._unrequested_records: dict[PartitionLog, int] = {}
         self._timers: dict[PartitionLog, Timer] = {}
         self._thread_count = thread_count
-        self._threads = files.threads(thread_count, "flush")
+        self._threads = files.resizable_threads(thread_count, "flush")
         self._is_stopped = False
         self._syncs = self._new_syncs()
 
@@ -122,6 +123,20 @@ class Flusher:
         except ImportError:  # no native kernel: the flush threads do everything
             return None
         return FileSyncs(self._loop, self._thread_count, self._finished)
+
+    @property
+    def thread_count(self) -> int:
+        return self._thread_count
+
+    def resize(self, thread_count: int) -> None:
+        """Change the number of threads: more begin with the logs that wait, fewer finish the flushes that run first."""
+        if self._is_stopped or thread_count == self._thread_count:
+            return
+        self._thread_count = thread_count
+        self._threads.resize(thread_count)
+        if self._syncs is not None:
+            self._syncs.resize(thread_count)
+        self._start_due()
 
     def request(self, log: PartitionLog) -> None:
         """Request a flush that makes everything appended so far, and until the flush begins, durable."""
@@ -184,6 +199,13 @@ class Flusher:
 
     def _is_under_way(self, log: PartitionLog) -> bool:
         return log in self._running or log in self._due
+
+    async def released(self, log: PartitionLog) -> None:
+        """Return once no flush of the log is running. Appends meanwhile may start another."""
+        while log in self._running and self.fault is None:
+            ended: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.setdefault(log, []).append(ended)
+            await ended
 
     def forget(self, log: PartitionLog) -> None:
         """Stop flushing a log that is being deleted. Waits for a running flush that uses the log's names."""
@@ -268,6 +290,9 @@ class Flusher:
             if log in self._again:
                 self._again.discard(log)
                 self._due[log] = None
+            for ended in self._waiting.pop(log, ()):
+                if not ended.done():
+                    ended.set_result(None)
         self._on_durable(job.tasks)
         if self._due:
             self._start_due()

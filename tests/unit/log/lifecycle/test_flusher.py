@@ -3,20 +3,26 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowstone.errors import StorageFault
+from flowstone.kernel import KERNEL
 from flowstone.log.lifecycle import flusher as flusher_module
 from flowstone.log.lifecycle.flusher import Flusher
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.partition_directory import PartitionDirectory
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
+
+ENTERED_S = 5  # less than a gate waits to be opened
 
 
 class Told:
@@ -324,6 +330,67 @@ def test_a_forgotten_log_that_is_asked_for_again_is_not_flushed(world: Any) -> N
         assert (told.flushed, world.log.recovery_point) == ([], 0)
 
     run(body)
+
+
+def test_more_threads_begin_with_the_logs_that_wait(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        told, gate = Told(), Gate(monkeypatch)
+        flusher = start(world, told, threads=1)
+        await request_logs(world, flusher, 1)
+        assert await asyncio.to_thread(gate.entered.acquire, timeout=ENTERED_S)
+        await request_logs(world, flusher, 3, first=1)
+        assert gate.syncs == 1
+        flusher.resize(3)
+        for _ in range(2):
+            assert await asyncio.to_thread(gate.entered.acquire, timeout=ENTERED_S)
+        gate.open()
+        await told.until(lambda: len(told.flushed) == 4)
+        flusher.stop()
+
+    run(body)
+
+
+def test_flushes_that_run_and_wait_are_finished_when_threads_become_fewer(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        told, gate = Told(), Gate(monkeypatch)
+        flusher = start(world, told, threads=3)
+        await request_logs(world, flusher, 3)
+        for _ in range(3):
+            assert await asyncio.to_thread(gate.entered.acquire, timeout=ENTERED_S)
+        flusher.resize(1)
+        await request_logs(world, flusher, 6, first=3)
+        assert gate.syncs == 3
+        gate.open()
+        await told.until(lambda: len(told.flushed) == 9)
+        flusher.stop()
+        flusher.resize(2)  # nothing is there to be changed any more
+
+    run(body)
+
+
+@pytest.mark.skipif(KERNEL != "native", reason="no native kernel")
+def test_the_number_of_native_threads_changes_too(world: Any, tmp_path: Path) -> None:
+    async def body() -> None:
+        told = Told()
+        flusher = Flusher(
+            SystemFiles(), str(tmp_path), world.clock, 1, on_flushed=told.on_flushed, on_fault=told.on_fault
+        )
+        before = len(os.listdir("/proc/self/task"))
+        flusher.resize(5)
+        assert len(os.listdir("/proc/self/task")) == before + 4
+        flusher.stop()
+
+    run(body)
+
+
+async def request_logs(world: Any, flusher: Flusher, count: int, first: int = 0) -> None:
+    for number in range(first, first + count):
+        log = another_log(world, f"topic{number}")
+        log.append(world.batch(), leader_epoch=0)
+        flusher.request(log)
+    await asyncio.sleep(0)
 
 
 def world_config(world: Any, **changes: int) -> Any:
