@@ -5,6 +5,8 @@ AlterConfigs, the command line's help and the documentation are generated from i
 the environment, a flag or a request). An unknown name or a value out of bounds raises `ConfigError` with a message for
 users.
 
+Kafka's broker settings that have no effect here are in `without_effect`; BROKER_SETTINGS contains them too.
+
 The value of a topic setting is the topic's own value, else the broker's value (under the topic setting's name or
 Kafka's broker-wide name, such as `log.retention.hours`), else the default.
 """
@@ -12,12 +14,12 @@ Kafka's broker-wide name, such as `log.retention.hours`), else the default.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from flowstone.config.broker import BrokerConfig
-from flowstone.config.connection_security import split_listener_setting
+from flowstone.config.connection_security import KAFKA_MECHANISMS, LISTENER_PREFIX, split_listener_setting
 from flowstone.config.group import (
     GROUP_SETTINGS,
     GroupSettings,
@@ -40,6 +42,13 @@ from flowstone.config.setting import (
     Value,
 )
 from flowstone.config.topic import TopicConfig
+from flowstone.config.without_effect import (
+    OF_ONE_LISTENER,
+    SETTINGS_WITHOUT_EFFECT,
+    check_providers,
+    check_roles,
+    is_setting_of_java_class,
+)
 from flowstone.errors import ConfigError
 
 __all__ = [
@@ -54,6 +63,7 @@ __all__ = [
     "MIB",
     "MINUTE_MS",
     "SECOND_MS",
+    "SETTINGS_WITHOUT_EFFECT",
     "TOPIC_DEFAULT_NAMES",
     "TOPIC_SETTINGS",
     "BrokerConfig",
@@ -73,19 +83,24 @@ __all__ = [
     "parse_broker_config",
     "parse_group_settings",
     "parse_topic_config",
+    "stored_setting",
 ]
 
 
+def _setting_fields(config: type[Any] | BrokerConfig | TopicConfig) -> Iterator[dataclasses.Field[Any]]:
+    return (each for each in dataclasses.fields(config) if "setting" in each.metadata)
+
+
 def _table(config: type[Any]) -> dict[str, Setting]:
-    return {each.metadata["setting"].name: each.metadata["setting"] for each in dataclasses.fields(config)}
+    return {each.metadata["setting"].name: each.metadata["setting"] for each in _setting_fields(config)}
 
 
 def _attributes(config: type[Any]) -> dict[str, str]:
-    return {each.metadata["setting"].name: each.name for each in dataclasses.fields(config)}
+    return {each.metadata["setting"].name: each.name for each in _setting_fields(config)}
 
 
 TOPIC_SETTINGS: Mapping[str, Setting] = _table(TopicConfig)
-BROKER_SETTINGS: Mapping[str, Setting] = _table(BrokerConfig)
+BROKER_SETTINGS: Mapping[str, Setting] = {**_table(BrokerConfig), **SETTINGS_WITHOUT_EFFECT}
 _TOPIC_ATTRIBUTES = _attributes(TopicConfig)
 _BROKER_ATTRIBUTES = _attributes(BrokerConfig)
 
@@ -114,7 +129,21 @@ def is_known_broker_name(name: str) -> bool:
         or name in TOPIC_DEFAULT_NAMES
         or name in _BROKER_SYNONYMS
         or split_listener_setting(name) is not None
+        or stored_setting(name) is not None
     )
+
+
+def stored_setting(name: str) -> Setting | None:
+    """Return the setting without effect that checks values of this name, which may name a listener; else None."""
+    if name in SETTINGS_WITHOUT_EFFECT:
+        return SETTINGS_WITHOUT_EFFECT[name]
+    if not name.startswith(LISTENER_PREFIX) or split_listener_setting(name) is not None:
+        return None
+    _listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    mechanism, _, of_mechanism = rest.partition(".")
+    own = of_mechanism if mechanism.upper() in KAFKA_MECHANISMS else rest
+    setting = BROKER_SETTINGS.get(own) if own.startswith(("ssl.", "sasl.")) or own in OF_ONE_LISTENER else None
+    return dataclasses.replace(setting, name=name, has_effect=False) if setting is not None else None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -151,19 +180,27 @@ class TopicDefaults(dict[str, str]):
 def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, TopicDefaults]:
     """Return the broker's settings and the broker-wide values of topic settings."""
     own: dict[str, Any] = {}
+    stored: dict[str, str] = {}
     unknown: list[str] = []
     for given, text in values.items():
         if split_listener_setting(given) is not None:
             continue  # see `broker.authentication.listener_security`
         name = _BROKER_SYNONYMS.get(given, given)
-        if name in BROKER_SETTINGS:
+        idle = stored_setting(given)
+        if idle is not None:
+            stored[given] = idle.format(idle.parse(text))
+        elif is_setting_of_java_class(given, values):
+            stored[given] = text
+        elif name in BROKER_SETTINGS:
             own[_BROKER_ATTRIBUTES[name]] = BROKER_SETTINGS[name].parse(text)
         elif name not in TOPIC_DEFAULT_NAMES:
             unknown.append(given)
     if unknown:
         known = known_broker_names()
         raise ConfigError("; ".join(f"unknown setting {given}{nearest(given, known)}" for given in unknown))
-    config = BrokerConfig(**own)
+    check_roles(stored)
+    check_providers(values)
+    config = BrokerConfig(**own, stored=stored)
     check_group_defaults(config)
     return config, TopicDefaults(values)
 
@@ -209,8 +246,9 @@ def parse_topic_config(defaults: Mapping[str, str], overrides: Mapping[str, str]
 
 
 def current_values(config: BrokerConfig | TopicConfig) -> dict[str, str]:
-    """Return every setting's value as text, by name."""
-    return {
+    """Return every setting's value as text, by name; of settings without effect, those that the broker was given."""
+    values = {
         each.metadata["setting"].name: each.metadata["setting"].format(getattr(config, each.name))
-        for each in dataclasses.fields(config)
+        for each in _setting_fields(config)
     }
+    return {**values, **config.stored} if isinstance(config, BrokerConfig) else values

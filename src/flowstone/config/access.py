@@ -70,6 +70,8 @@ class AccessConfig(CoordinatorConfig):
         Kind.LIST,
         (),
         "Maximum numbers of connections from single addresses, instead of max.connections.per.ip, as ADDRESS:COUNT.",
+        read_only=False,
+        pattern=r".+:[0-9]+",
     )
     max_connection_creation_rate: int = broker_setting(
         "max.connection.creation.rate",
@@ -77,4 +79,5 @@ class AccessConfig(CoordinatorConfig):
         INT_MAX,
         "Maximum number of new connections per second; further ones wait until they are accepted.",
         low=1,
+        read_only=False,
     )

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from flowstone.config.access import AccessConfig
 from flowstone.config.setting import DAY_MS, HOUR_MS, INT_MAX, KIB, MIB, MINUTE_MS, SECOND_MS, Kind, broker_setting
 
+REQUEST_BYTES_MAX = 256 * MIB
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(AccessConfig):
@@ -76,22 +78,26 @@ class BrokerConfig(AccessConfig):
     queued_max_request_bytes: int = broker_setting(
         "queued.max.request.bytes",
         Kind.LONG,
-        256 * MIB,
-        "Maximum bytes of requests in memory over all connections; reading pauses beyond it.",
-        low=MIB,
+        REQUEST_BYTES_MAX,
+        "Maximum bytes of requests in memory over all connections, at least 1 MiB; reading pauses beyond it. Negative: "
+        "256 MiB.",
     )
     max_connections: int = broker_setting(
         "max.connections", Kind.INT, 4000, "Maximum number of connections; further ones are closed at once.", low=1
     )
     max_connections_per_ip: int = broker_setting(
-        "max.connections.per.ip", Kind.INT, INT_MAX, "Maximum number of connections from one address.", low=1
+        "max.connections.per.ip",
+        Kind.INT,
+        INT_MAX,
+        "Maximum number of connections from one address.",
+        low=0,
+        read_only=False,
     )
     connections_max_idle_ms: int = broker_setting(
         "connections.max.idle.ms",
         Kind.LONG,
         10 * MINUTE_MS,
-        "How long a connection may be idle before it is closed.",
-        low=1,
+        "How long a connection may be idle before it is closed; negative: without limit.",
     )
     connection_frame_timeout_ms: int = broker_setting(
         "connection.frame.timeout.ms",
@@ -297,8 +303,8 @@ class BrokerConfig(AccessConfig):
         "log.cleaner.backoff.ms",
         Kind.LONG,
         15 * SECOND_MS,
-        "How often the broker checks for logs to compact.",
-        low=1,
+        "How often the broker checks for logs to compact; at most once per millisecond.",
+        low=0,
         read_only=False,
     )
     log_cleaner_dedupe_buffer_size: int = broker_setting(
@@ -339,7 +345,7 @@ class BrokerConfig(AccessConfig):
         low=1,
     )
     log_flush_offset_checkpoint_interval_ms: int = broker_setting(
-        "log.flush.offset.checkpoint.interval.ms", Kind.INT, MINUTE_MS, "How often recovery points are saved.", low=1
+        "log.flush.offset.checkpoint.interval.ms", Kind.INT, MINUTE_MS, "How often recovery points are saved.", low=0
     )
     producer_id_expiration_ms: int = broker_setting(
         "producer.id.expiration.ms",
@@ -347,6 +353,7 @@ class BrokerConfig(AccessConfig):
         DAY_MS,
         "How long the sequence number of an idle producer is kept.",
         low=1,
+        read_only=False,
     )
     idle_poll_us: int = broker_setting(
         "idle.poll.us",
@@ -362,17 +369,21 @@ class BrokerConfig(AccessConfig):
         "num.flush.threads",
         Kind.INT,
         4,
-        "Number of threads that flush files. More threads flush sooner; fewer threads combine more flushes.",
+        "Number of threads that flush files of each log directory. More threads flush sooner; fewer threads combine "
+        "more flushes. While the broker runs it can be halved or doubled, or changed by less.",
         low=1,
         high=64,
+        read_only=False,
     )
     num_reader_threads: int = broker_setting(
         "num.reader.threads",
         Kind.INT,
         2,
-        "Number of threads that read data that is not in the page cache.",
+        "Number of threads that read data that is not in the page cache. While the broker runs it can be halved or "
+        "doubled, or changed by less.",
         low=1,
         high=64,
+        read_only=False,
     )
     slow_request_ms: int = broker_setting(
         "slow.request.ms",
@@ -384,6 +395,11 @@ class BrokerConfig(AccessConfig):
     shutdown_timeout_ms: int = broker_setting(
         "shutdown.timeout.ms", Kind.LONG, 10 * SECOND_MS, "Maximum duration of a clean stop.", low=1
     )
+
+    @property
+    def request_bytes_max(self) -> int:
+        """The limit that queued.max.request.bytes sets."""
+        return REQUEST_BYTES_MAX if self.queued_max_request_bytes < 0 else max(self.queued_max_request_bytes, MIB)
 
     @property
     def log_directories(self) -> tuple[str, ...]:

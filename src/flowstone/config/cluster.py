@@ -78,6 +78,13 @@ class ClusterConfig(ConnectionSecurityConfig):
         "",
         "The listener that brokers use to connect to each other; empty: the first of listeners.",
     )
+    controller_listener_names: tuple[str, ...] = broker_setting(
+        "controller.listener.names",
+        Kind.LIST,
+        (),
+        "Listeners of controllers in a configuration of Kafka. There are no such controllers here, and these listeners "
+        "are not opened.",
+    )
     replica_lag_time_max_ms: int = broker_setting(
         "replica.lag.time.max.ms",
         Kind.LONG,
@@ -128,6 +135,14 @@ class ClusterConfig(ConnectionSecurityConfig):
         Kind.LONG,
         LONG_MAX,
         "Maximum bytes per second that this broker fetches from leaders while it catches up.",
+        low=0,
+        read_only=False,
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = broker_setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        Kind.LONG,
+        LONG_MAX,
+        "Maximum bytes per second that this broker copies to move replicas between its log directories.",
         low=0,
         read_only=False,
     )

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flowstone.config.setting import HOUR_MS, INT_MAX, LONG_MAX, Kind, broker_setting
+from flowstone.config.setting import DAY_MS, HOUR_MS, INT_MAX, LONG_MAX, Kind, broker_setting
+from flowstone.config.without_effect import StoredConfig
 
 LISTENER_PREFIX = "listener.name."
 SCRAM_NAMES = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SASL_MECHANISMS = ("PLAIN", *SCRAM_NAMES, "OAUTHBEARER")
+KAFKA_MECHANISMS = (*SASL_MECHANISMS, "GSSAPI")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSecurityConfig:
+class ConnectionSecurityConfig(StoredConfig):
     """How connections are encrypted and clients are authenticated."""
 
     listener_security_protocol_map: tuple[str, ...] = broker_setting(
@@ -100,10 +102,8 @@ class ConnectionSecurityConfig:
         "connections.max.reauth.ms",
         Kind.LONG,
         0,
-        "How long after a login a client must log in again over the same connection, or the connection is closed; 0: "
-        "never.",
-        low=0,
-        high=LONG_MAX,
+        "How long after a login a client must log in again over the same connection, or the connection is closed; 0 "
+        "or less: never.",
     )
     connection_failed_authentication_delay_ms: int = broker_setting(
         "connection.failed.authentication.delay.ms",
@@ -126,6 +126,36 @@ class ConnectionSecurityConfig:
         "",
         "A file with SCRAM credentials, which only its owner may read. Those of users whom the cluster has no "
         "credentials of are stored at the start. `flowstone secure init` writes one for its admin user.",
+    )
+    delegation_token_secret_key: str = broker_setting(
+        "delegation.token.secret.key",
+        Kind.PASSWORD,
+        "",
+        "The secret from which the passwords of delegation tokens follow, the same on all brokers, at least 16 "
+        "characters; empty: there are no tokens.",
+    )
+    delegation_token_max_lifetime_ms: int = broker_setting(
+        "delegation.token.max.lifetime.ms",
+        Kind.LONG,
+        7 * DAY_MS,
+        "How long a delegation token can be renewed.",
+        low=1,
+        high=LONG_MAX >> 1,
+    )
+    delegation_token_expiry_time_ms: int = broker_setting(
+        "delegation.token.expiry.time.ms",
+        Kind.LONG,
+        DAY_MS,
+        "When a delegation token expires after it was created or renewed, at the latest.",
+        low=1,
+        high=LONG_MAX >> 1,
+    )
+    delegation_token_expiry_check_interval_ms: int = broker_setting(
+        "delegation.token.expiry.check.interval.ms",
+        Kind.LONG,
+        HOUR_MS,
+        "How often expired delegation tokens are removed from the metadata. They cannot be used before that either.",
+        low=1,
     )
     http_tokens_file: str = broker_setting(
         "http.tokens.file",

@@ -64,6 +64,7 @@ class CoordinatorConfig(ClusterConfig):
         "Minimum time between two assignments of a consumer group, so that members that join one after the other "
         "share one.",
         low=0,
+        read_only=False,
     )
     group_consumer_min_assignment_interval_ms: int = broker_setting(
         "group.consumer.min.assignment.interval.ms",
@@ -96,6 +97,7 @@ class CoordinatorConfig(ClusterConfig):
         "Whether a group with members changes its protocol with them. upgrade: from classic to consumer; downgrade: "
         "back, when the last member of the consumer protocol is gone; bidirectional: both; disabled: neither.",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+        any_case=True,
     )
     group_consumer_regex_refresh_interval_ms: int = broker_setting(
         "group.consumer.regex.refresh.interval.ms",
@@ -153,6 +155,7 @@ class CoordinatorConfig(ClusterConfig):
         SECOND_MS,
         "Minimum time between two assignments of a share group.",
         low=0,
+        read_only=False,
     )
     group_share_min_assignment_interval_ms: int = broker_setting(
         "group.share.min.assignment.interval.ms",

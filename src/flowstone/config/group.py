@@ -42,7 +42,9 @@ def _own(name: str, kind: Kind, default: Value, doc: str, **more: Any) -> Any:
     return broker_setting(name, kind, default, doc, read_only=False, **more)
 
 
-_BROKER_FIELDS = {each.metadata["setting"].name: each for each in dataclasses.fields(CoordinatorConfig)}
+_BROKER_FIELDS = {
+    each.metadata["setting"].name: each for each in dataclasses.fields(CoordinatorConfig) if "setting" in each.metadata
+}
 _BROKER_DEFAULTS: dict[str, Value] = {name: each.metadata["setting"].default for name, each in _BROKER_FIELDS.items()}
 
 

@@ -18,9 +18,10 @@ class TopicConfig:
         "cleanup.policy",
         Kind.LIST,
         ("delete",),
-        "How old records are removed: delete (by age and size), compact (by key), or both.",
+        "How old records are removed: delete (by age and size), compact (by key), or both; empty: they are not.",
         "log.cleanup.policy",
         choices=("delete", "compact"),
+        can_be_empty=True,
     )
     compression_type: str = topic_setting(
         "compression.type",
@@ -38,6 +39,7 @@ class TopicConfig:
         "compression.gzip.level",
         low=-1,
         high=9,
+        excluded=(0,),
     )
     compression_lz4_level: int = topic_setting(
         "compression.lz4.level",
@@ -83,7 +85,13 @@ class TopicConfig:
         low=1,
     )
     flush_ms: int = topic_setting(
-        "flush.ms", Kind.LONG, LONG_MAX, "Maximum time before a record is flushed.", "log.flush.interval.ms", low=0
+        "flush.ms",
+        Kind.LONG,
+        LONG_MAX,
+        "Maximum time before a record is flushed.",
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        low=0,
     )
     flowstone_validation: str = topic_setting(
         "flowstone.validation",
@@ -174,7 +182,7 @@ class TopicConfig:
         low=1,
     )
     retention_bytes: int = topic_setting(
-        "retention.bytes", Kind.LONG, -1, "Maximum size of a partition; -1: no limit.", "log.retention.bytes", low=-1
+        "retention.bytes", Kind.LONG, -1, "Maximum size of a partition; negative: no limit.", "log.retention.bytes"
     )
     retention_ms: int = topic_setting(
         "retention.ms",
@@ -238,6 +246,14 @@ class TopicConfig:
         "No effect: throttles apply to every replica that is being added, whatever is listed here.",
         pattern=THROTTLED_REPLICA,
         has_effect=False,
+    )
+    internal_segment_bytes: int | None = topic_setting(
+        "internal.segment.bytes",
+        Kind.INT,
+        None,
+        "No effect: Kafka's own tests use it for segments smaller than segment.bytes allows.",
+        has_effect=False,
+        is_hidden=True,
     )
     local_retention_bytes: int = topic_setting(
         "local.retention.bytes",

@@ -11,7 +11,16 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from flowstone.config import BROKER_SETTINGS, GROUP_SETTINGS, INT_MAX, LONG_MAX, TOPIC_SETTINGS, Kind, Setting
+from flowstone.config import (
+    BROKER_SETTINGS,
+    GROUP_SETTINGS,
+    INT_MAX,
+    LONG_MAX,
+    SETTINGS_WITHOUT_EFFECT,
+    TOPIC_SETTINGS,
+    Kind,
+    Setting,
+)
 
 BEGIN_MARK = "<!-- settings: generated from the config package -->"
 END_MARK = "<!-- end of settings -->"
@@ -23,6 +32,7 @@ _KINDS = {
     Kind.LONG: "long",
     Kind.DOUBLE: "number",
     Kind.LIST: "list",
+    Kind.CLASS: "Java class",
     Kind.PASSWORD: "secret text",
 }
 _LARGEST = {LONG_MAX: "2^63-1", INT_MAX: "2^31-1"}
@@ -34,7 +44,7 @@ def render() -> str:
             BEGIN_MARK,
             "### Broker settings",
             "",
-            *_table(BROKER_SETTINGS.values()),
+            *_table(each for each in BROKER_SETTINGS.values() if each.has_effect),
             "",
             "### Topic settings",
             "",
@@ -43,6 +53,12 @@ def render() -> str:
             "### Group settings",
             "",
             *_table(GROUP_SETTINGS.values()),
+            "",
+            "### Broker settings of Kafka without effect",
+            "",
+            "Those marked with * can be changed while the broker runs.",
+            "",
+            *_table(SETTINGS_WITHOUT_EFFECT.values()),
             END_MARK,
         ]
     )
@@ -58,12 +74,18 @@ def update(page: str) -> str:
 
 
 def _table(settings: Iterable[Setting]) -> list[str]:
-    rows = [f"| `{each.name}` | {_values(each)} | {_default(each)} | {_meaning(each)} |" for each in settings]
+    rows = [
+        f"| `{each.name}`{_mark(each)} | {_values(each)} | {_default(each)} | {_meaning(each)} |" for each in settings
+    ]
     return ["| setting | value | default | meaning |", "|---|---|---|---|", *rows]
 
 
+def _mark(setting: Setting) -> str:
+    return "" if setting.has_effect or setting.read_only or setting.name in TOPIC_SETTINGS else " *"
+
+
 def _values(setting: Setting) -> str:
-    if setting.choices:
+    if setting.choices and setting.kind is not Kind.CLASS:
         return ", ".join(each or "empty" for each in setting.choices)
     kind = _KINDS[setting.kind]
     if setting.low is not None and setting.high is not None:

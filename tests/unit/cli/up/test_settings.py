@@ -57,8 +57,10 @@ def test_a_flag_without_a_value_is_refused() -> None:
 
 def test_an_unknown_setting_of_a_file_is_refused_with_the_files_name(tmp_path: Path) -> None:
     file = tmp_path / "broker.properties"
-    file.write_text("process.roles=x\n")
-    with pytest.raises(ConfigError, match=r"broker\.properties: unknown setting process\.roles"):
+    file.write_text("process.role=x\n")
+    with pytest.raises(
+        ConfigError, match=r"broker\.properties: unknown setting process\.role; did you mean process\.roles"
+    ):
         settings.read_file(str(file))
 
 
