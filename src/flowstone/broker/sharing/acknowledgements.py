@@ -34,11 +34,18 @@ class AcknowledgementBatch(Protocol):
     acknowledge_types: Sequence[int]
 
 
+# Types and ranges that a request may have for one partition: a member holds at most so many records of it, the highest
+# value of group.share.partition.max.record.locks.
+ACKNOWLEDGEMENTS_MAX = 10_000
+
 _TYPES = {each.value: each for each in Type}
 
 
 def parse(batches: Sequence[AcknowledgementBatch]) -> list[Acknowledgement]:
     """Return the acknowledgements by offset, each as long as possible. Raises ApiError if they are malformed."""
+    if sum(max(1, len(batch.acknowledge_types)) for batch in batches) > ACKNOWLEDGEMENTS_MAX:
+        message = f"A request has at most {ACKNOWLEDGEMENTS_MAX} acknowledgements for a partition."
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
     parsed: list[Acknowledgement] = []
     after = -1
     for batch in batches:

@@ -22,7 +22,7 @@ from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.spans import joined_spans
 from flowstone.broker.sharing.window import ACQUIRED, ARCHIVED, AVAILABLE, TERMINAL, Range
-from flowstone.coordinator.share.records import Delay, StateBatch
+from flowstone.coordinator.share.records import Delay, LetterRange, StateBatch
 
 # Ranges in a response: clients compare each record with each range.
 ACQUIRED_MAX = 500
@@ -43,8 +43,9 @@ class KeyedSharePartition(SharePartition):
         batches: Sequence[StateBatch] = (),
         delays: Iterable[Delay] = (),
         config: ShareConfig | None = None,
+        letters: Iterable[LetterRange] = (),
     ) -> None:
-        super().__init__(start_offset, batches, delays, config)
+        super().__init__(start_offset, batches, delays, config, letters)
         self._hashes: dict[int, int] = {}  # by offset, of unfinished records
         self._queues: dict[int, deque[int]] = {}  # unfinished records by hash, in order
         self._ready: list[int] = []  # a heap of offsets that may be acquirable; each is checked when it is used

@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement
+from flowstone.broker.sharing.delays import bounded
 from flowstone.broker.sharing.fair_shares import FairShares
 from flowstone.broker.sharing.keyed_reads import index_more, read_offsets
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
+from flowstone.broker.sharing.letters.letter_writer import LetterWriter
 from flowstone.broker.sharing.log_reads import read_log
-from flowstone.broker.sharing.share_changes import DeadLetters
 from flowstone.broker.sharing.share_config import share_config
 from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.share_services import FENCED, Fetched, ShareServices, Waiter, told
 from flowstone.broker.sharing.start_offsets import chosen_start
 from flowstone.coordinator.share.messages import StateResult, StateWrite
-from flowstone.coordinator.share.records import NO_START_OFFSET, ShareKey
+from flowstone.coordinator.share.records import NO_START_OFFSET, UNCHANGED_START_OFFSET, LetterBatch, ShareKey
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Timer
 from flowstone.promise import Promise
@@ -45,7 +47,8 @@ STARTS_MAX = 4
 class LedSharePartition:
     def __init__(self, key: ShareKey, partition: Partition, services: ShareServices) -> None:
         self.key, self.partition = key, partition
-        self._states, self._settings, self._clock, self.workers, self._dead_letters, self._counts = services
+        self._states, self._settings, self._clock, self.workers, dead_letters, self._counts, slots = services
+        self._letters = LetterWriter(key, partition, dead_letters, self._settings, self._store_letters)
         self._copying: asyncio.Task[None] | None = None
         self.leader_epoch = partition.leader_epoch
         self._epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
@@ -63,7 +66,7 @@ class LedSharePartition:
         self._pause_until_s = 0.0
         self._timer: Timer | None = None
         self._timer_ms = 0
-        self._loading = asyncio.ensure_future(self._load())
+        self._loading = asyncio.ensure_future(self._load(slots))
 
     @property
     def is_current(self) -> bool:
@@ -109,7 +112,11 @@ class LedSharePartition:
 
     # Loading
 
-    async def _load(self) -> None:
+    async def _load(self, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            await self._load_now()
+
+    async def _load_now(self) -> None:
         try:
             found = (await self._states.read({self.key: self.leader_epoch}))[self.key]
             if found.error_code is not ErrorCode.NONE:
@@ -125,7 +132,11 @@ class LedSharePartition:
             if self.error is None:
                 is_keyed = self._settings.of(self.key.group_id).share_ordering == "key"
                 make = KeyedSharePartition if is_keyed else SharePartition
-                self.machine = make(start_offset, found.batches, found.delays)
+                self._letters.last = found.letters
+                unfinished = () if found.letters is None else found.letters.ranges
+                latest_ms = self.now_ms() + self._settings.of(self.key.group_id).share_redelivery_backoff_max_ms
+                delays = bounded(found.delays, latest_ms)
+                self.machine = make(start_offset, found.batches, delays, None, unfinished)
                 self._follow_settings(self.machine)
                 self._changed(self.machine, has_news=True)
         except ApiError as error:
@@ -278,7 +289,7 @@ class LedSharePartition:
         try:
             in_flight = self.machine.in_flight
             for waiter in sorted(self._waiters, key=lambda each: in_flight.get(each.member, 0)):
-                if waiter in self._waiters and not waiter.offered():
+                if waiter in self._waiters and not waiter.offered(self.key):
                     break
         finally:
             self._is_serving = False
@@ -287,34 +298,38 @@ class LedSharePartition:
 
     def _changed(self, machine: SharePartition, *, has_news: bool = False) -> None:
         """Write what has changed, set the timer, and tell the waiting fetches what has become available."""
-        if machine.config.has_dead_letters and self._copying is None:
-            self._copy(machine)
+        if self._copying is None and self._letters.has_work(machine) and self.error is None:
+            self._copying = asyncio.ensure_future(self._copy(machine))
         self._write(machine)
         self._schedule(machine)
         if machine.has_news or has_news:
             machine.has_news = False
             self._serve()
 
-    def _copy(self, machine: SharePartition) -> None:
-        """Copy records to the dead letter queue, before they are archived."""
-        letters = machine.take_copies()
-        if letters and self.error is None:
-            self._copying = asyncio.ensure_future(self._finish_copy(machine, letters))
-
-    async def _finish_copy(self, machine: SharePartition, letters: list[DeadLetters]) -> None:
-        group_id = self.key.group_id
+    async def _copy(self, machine: SharePartition) -> None:
+        """Copy records to the dead letter queue before they are archived, until none waits for that."""
         try:
-            await self._dead_letters.copy(self.partition, group_id, self._settings.of(group_id), letters)
+            while self.error is None and self._letters.has_work(machine):
+                self._counts.dead_letters += await self._letters.copy(machine)
+                self._changed(machine)
+                await self._letters.archived()
         except ApiError as error:  # the partition is closed, or its disk fails
             self.close(error)
-            return
         finally:
             self._copying = None
-        for first, last, _, _ in letters:
-            machine.copied(first, last)
-            self._counts.dead_letters += last - first + 1
-        if self.error is None:
-            self._changed(machine)
+
+    async def _store_letters(self, letters: LetterBatch) -> None:
+        """Make durable which letters are about to be written. Raises ApiError if another leader is to write them."""
+        while True:
+            epochs = self._state_epoch, self.leader_epoch
+            write = StateWrite(self.key, *epochs, UNCHANGED_START_OFFSET, (), letters=letters)
+            result = await self._states.write(write)
+            if result.error_code is ErrorCode.NONE:
+                return
+            if result.error_code in FENCED:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, result.error_message or "")
+            logger.warning("share partition %s: letters were not stored: %s", self.key, result.error_code.name)
+            await self._clock.sleep(WRITE_PAUSE_S)
 
     def _write(self, machine: SharePartition) -> None:
         if self.error is not None or self._clock.monotonic() < self._pause_until_s:
@@ -325,10 +340,12 @@ class LedSharePartition:
         self._writing += 1
         epochs = self._state_epoch, self.leader_epoch
         start_offset, batches, completed, delays = change
-        write = StateWrite(self.key, *epochs, start_offset, batches, completed, delays)
-        self._states.write(write).add_done_callback(self._written)
+        # The records of letters that are written are archived in the same change that says so.
+        letters = self._letters.finished
+        write = StateWrite(self.key, *epochs, start_offset, batches, completed, delays, letters)
+        self._states.write(write).add_done_callback(partial(self._written, letters))
 
-    def _written(self, written: Promise[StateResult]) -> None:
+    def _written(self, letters: LetterBatch | None, written: Promise[StateResult]) -> None:
         machine = self.machine
         if machine is None or self.error is not None:
             return
@@ -341,6 +358,8 @@ class LedSharePartition:
             logger.warning("share partition %s: a change of its state was not stored: %s", self.key, code.name)
             self._counts.failed_writes += 1
             self._pause_until_s = self._clock.monotonic() + WRITE_PAUSE_S
+        else:
+            self._letters.stored(letters)
         machine.written(code is ErrorCode.NONE, self.now_ms())
         for promise in self._answers.pop(self._writing, ()):
             _resolve(promise, told(code))

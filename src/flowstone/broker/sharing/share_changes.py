@@ -1,22 +1,18 @@
-"""What a share partition asks of its owner: changes to make durable, and records to copy to a dead letter queue."""
+"""What a share partition asks of its owner: changes to make durable, and why records go to a dead letter queue."""
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 from flowstone.coordinator.share.records import Delay, StateBatch
 
-REJECTED = "The record was rejected."
-DELIVERED_TOO_OFTEN = "The record was delivered too often without being accepted."
 
+class Reason(IntEnum):
+    """Why a record is copied to a dead letter queue, as it is stored."""
 
-class DeadLetters(NamedTuple):
-    """Records that are copied to a dead letter queue, and why."""
-
-    first: int
-    last: int
-    delivery_count: int
-    reason: str
+    REJECTED = 0
+    DELIVERED_TOO_OFTEN = 1
 
 
 class Change(NamedTuple):

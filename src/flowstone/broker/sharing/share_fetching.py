@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from flowstone.broker.loop.cold_reads import COLD_READS_MAX, warm
@@ -20,6 +21,9 @@ from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.segments.cached_reads import NotCached
 from flowstone.promise import Promise
+
+# Partitions that a fetch looks at in one turn of the event loop.
+PARTITIONS_AT_ONCE = 200
 
 
 class Wanted(NamedTuple):
@@ -51,6 +55,7 @@ class ShareFetching(Promise[Any]):
         "_acknowledging",
         "_cold_reads",
         "_is_fetched",
+        "_is_outdated",
         "_is_reading",
         "_led",
         "_partitions",
@@ -77,8 +82,10 @@ class ShareFetching(Promise[Any]):
         self.member, self._wanted, self._respond = member, wanted, respond
         self.results: dict[Place, Result] = {}
         self._acknowledging = 0
-        self._led: list[LedSharePartition] = []
+        self._led: dict[LedSharePartition, None] = {}
         self._is_fetched = self._is_reading = False
+        # Whether records were offered while the fetch looked at other partitions.
+        self._is_outdated = False
         self._cold_reads = 0
         self.add_done_callback(ShareFetching._leave)
 
@@ -102,11 +109,15 @@ class ShareFetching(Promise[Any]):
             self._end_fetch()
             return
         self._fetch()
-        if self._is_fetched or self.is_done:
+        self._wait_if_nothing()
+
+    def _wait_if_nothing(self) -> None:
+        """Wait for records, or answer if the request does not wait, unless there is a result or the fetch goes on."""
+        if self._is_outdated and not self._is_fetched and not self._is_reading:
+            self._fetch()
+        if self._is_fetched or self.is_done or self._is_reading or self in self._waiting.share_fetches:
             return
-        if self._is_reading:
-            return
-        if wanted.max_wait_ms <= 0 or not self._waiting.may_park_fetch(0):
+        if self._wanted.max_wait_ms <= 0 or not self._waiting.may_park_fetch(0):
             self._end_fetch()
             return
         self._park()
@@ -121,11 +132,14 @@ class ShareFetching(Promise[Any]):
 
     # Events
 
-    def offered(self) -> bool:
-        """Try to acquire records; return whether there were any, or another result."""
+    def offered(self, key: ShareKey) -> bool:
+        """Try to acquire records of a share partition; return whether there were any, or another result."""
         if self._is_fetched or self._is_reading:
+            self._is_outdated = True
             return False
-        self._fetch()
+        place = Place(key.topic_id, key.partition)
+        if self._session is not None and place in self._session.places:
+            self._fetch_from([place])
         return self._is_fetched
 
     def interrupted(self) -> None:
@@ -154,22 +168,32 @@ class ShareFetching(Promise[Any]):
 
     def _fetch(self) -> None:
         """Acquire records of the session's partitions, within the limits."""
+        assert self._session is not None
+        self._led = {}
+        self._is_outdated = False
+        self._fetch_from(list(self._session.places))
+
+    def _fetch_from(self, places: list[Place]) -> None:
+        """Acquire records of some of these partitions; if there are none, of the rest in another turn of the loop.
+
+        Partitions with records or errors go to the end of the session, so that the next fetch begins with the others.
+        """
         session, wanted = self._session, self._wanted
         assert session is not None
         left_bytes, left_records, left_slices = wanted.max_bytes, wanted.max_records, wanted.max_slices
-        self._led = []
-        has_result = False
-        for place in tuple(session.places):
+        has_result, led_before = False, len(self._led)
+        for place in places[:PARTITIONS_AT_ONCE]:
             if left_records <= 0 or left_bytes <= 0 or left_slices <= 0:
                 break
             try:
                 led = self._partitions.get(session.key.group_id, place)
-                self._led.append(led)
+                self._led[led] = None
                 led.sessions.add(session.key)
                 fetched = led.fetch(self.member, left_bytes, left_records, strict=wanted.strict)
             except ApiError as error:
                 self.result_of(place).error = error
                 has_result = True
+                session.move_last(place)
                 continue
             except NotCached as cold:
                 if not has_result:
@@ -185,6 +209,19 @@ class ShareFetching(Promise[Any]):
                 session.move_last(place)
         if has_result:
             self._end_fetch()
+        elif len(places) > PARTITIONS_AT_ONCE:
+            self._is_reading = True
+            for led in islice(self._led, led_before, None):
+                led.wait(self)  # records may come before the rest was looked at
+            asyncio.get_running_loop().call_soon(self._go_on, places[PARTITIONS_AT_ONCE:])
+
+    def _go_on(self, places: list[Place]) -> None:
+        """Fetch from the rest of the session's partitions."""
+        self._is_reading = False
+        if self.is_done or self._is_fetched:
+            return
+        self._fetch_from(places)
+        self._wait_if_nothing()
 
     def _read_cold(self, led: LedSharePartition, cold: NotCached) -> None:
         """Have a worker read what the page cache lacks, and fetch again."""
@@ -201,11 +238,7 @@ class ShareFetching(Promise[Any]):
         if reading.cancelled() or reading.exception() is not None or self.is_done:
             self._end_fetch()
             return
-        is_parked = self in self._waiting.share_fetches
-        if is_parked:
-            self.offered()
-        else:
-            self.start()
+        self.start()
 
     def _end_fetch(self) -> None:
         self._is_fetched = True

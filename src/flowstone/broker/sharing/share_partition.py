@@ -27,8 +27,9 @@ from heapq import heappop, heappush
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
 from flowstone.broker.sharing.acquisition import Acquired, Acquisition, LogBatch
+from flowstone.broker.sharing.copies import Copies
 from flowstone.broker.sharing.lock_queue import LockQueue, has_expired
-from flowstone.broker.sharing.share_changes import DELIVERED_TOO_OFTEN, REJECTED, Change, DeadLetters
+from flowstone.broker.sharing.share_changes import Change, Reason
 from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.spans import joined_batches, joined_spans
 from flowstone.broker.sharing.window import (
@@ -40,7 +41,7 @@ from flowstone.broker.sharing.window import (
     Range,
     Window,
 )
-from flowstone.coordinator.share.records import Delay, DeliveryState, StateBatch
+from flowstone.coordinator.share.records import Delay, DeliveryState, LetterRange, StateBatch
 from flowstone.errors import ApiError, ErrorCode
 
 
@@ -51,8 +52,12 @@ class SharePartition:
         batches: Sequence[StateBatch] = (),
         delays: Iterable[Delay] = (),
         config: ShareConfig | None = None,
+        letters: Iterable[LetterRange] = (),
     ) -> None:
-        """Create the share partition from its stored state; offsets between the batches are available."""
+        """Create the share partition from its stored state; offsets between the batches are available.
+
+        `letters` are records whose copies to the dead letter queue were begun: the owner finishes them.
+        """
         self.config = ShareConfig() if config is None else config
         self.window = Window(start_offset)
         self.in_flight: dict[str, int] = {}  # acquired records by member
@@ -63,10 +68,12 @@ class SharePartition:
         self._locks = LockQueue(self.window)
         self._delayed_until: list[int] = []  # a heap
         self._staged: list[tuple[int, int]] = []
-        self._to_copy: list[DeadLetters] = []
         self._writing: list[tuple[int, int]] | None = None
         self._ticket = 1
         self._load(start_offset, batches, delays)
+        self.copies = Copies(self.window)
+        self.copies.load(letters)
+        self._advance()
 
     def _load(self, start_offset: int, batches: Sequence[StateBatch], delays: Iterable[Delay]) -> None:
         for first, last, state, count in batches:
@@ -86,7 +93,6 @@ class SharePartition:
                         each.not_before_ms = not_before_ms
                         self._delay(not_before_ms)
                 self.window.join(offset, offset)
-        self._advance()
 
     @property
     def start_offset(self) -> int:
@@ -103,7 +109,7 @@ class SharePartition:
 
     @property
     def has_unwritten(self) -> bool:
-        return bool(self._staged) or bool(self._to_copy) or self._writing is not None
+        return bool(self._staged) or bool(self.copies) or self._writing is not None
 
     # Delivery
 
@@ -179,7 +185,7 @@ class SharePartition:
                 if each.target is AVAILABLE:
                     each.not_before_ms = now_ms + self.config.backoff(each.count)
                 elif each.target is ARCHIVED and kind is not Type.GAP and self.config.has_dead_letters:
-                    self._copy(each, REJECTED if kind is Type.REJECT else DELIVERED_TOO_OFTEN)
+                    self.copies.add(each, Reason.REJECTED if kind is Type.REJECT else Reason.DELIVERED_TOO_OFTEN)
                     continue
                 self._staged.append((each.first, each.last))
                 ticket = self._ticket
@@ -248,7 +254,7 @@ class SharePartition:
         if each.count >= self.config.delivery_count_limit:
             each.target, each.ticket = ARCHIVED, self._ticket
             if self.config.has_dead_letters:
-                self._copy(each, DELIVERED_TOO_OFTEN)
+                self.copies.add(each, Reason.DELIVERED_TOO_OFTEN)
             else:
                 self._staged.append((each.first, each.last))
             return
@@ -257,22 +263,10 @@ class SharePartition:
         each.not_before_ms = now_ms + self.config.backoff(each.count)
         self._became_available(each, now_ms)
 
-    def _copy(self, each: Range, reason: str) -> None:
-        """Have the owner copy records to the dead letter queue before they are archived."""
-        each.is_copying, each.ticket = True, 0
-        self._to_copy.append(DeadLetters(each.first, each.last, each.count, reason))
-
-    def take_copies(self) -> list[DeadLetters]:
-        """Return the records to copy to the dead letter queue since the last call."""
-        copies, self._to_copy = self._to_copy, []
-        return copies
-
-    def copied(self, first: int, last: int) -> None:
-        """Archive records whose copies are durable."""
-        for each in self.window.overlapping(max(first, self.window.start), last):
-            if each.is_copying:
-                each.is_copying, each.is_copied, each.ticket = False, True, self._ticket
-                self._staged.append((each.first, each.last))
+    def copied(self, letters: Iterable[LetterRange]) -> None:
+        """Archive records whose copies are durable; they are in the next write, which there is in any case."""
+        self.copies.finish(letters, self._ticket)
+        self._staged += [(each.first_offset, each.last_offset) for each in letters]
 
     def _leave(self, each: Range) -> None:
         """Count records as no longer in flight for their owner."""

@@ -6,11 +6,13 @@ it. Its state is with the share coordinator.
 
 from __future__ import annotations
 
+import asyncio
+
 from flowstone.broker.coordinators.group_settings import GroupSettingsSource
 from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
-from flowstone.broker.sharing.dead_letters import DeadLetterQueues
 from flowstone.broker.sharing.led_share_partition import LedSharePartition
+from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues
 from flowstone.broker.sharing.share_services import ShareCounts, ShareServices
 from flowstone.broker.sharing.share_sessions import MemberKey, Place, ShareSession, ShareSessions
 from flowstone.cluster.metadata import Metadata
@@ -21,6 +23,8 @@ from flowstone.replication.served_partitions import Partitions
 
 # Share partitions that were dropped are searched for after so many new ones.
 SWEEP_INTERVAL = 64
+# Share partitions whose state is loaded at the same time; the others wait.
+LOADS_AT_ONCE = 100
 
 
 class SharePartitions:
@@ -32,11 +36,14 @@ class SharePartitions:
         clock: Clock,
         workers: Workers,
         metadata: Metadata,
+        producer_expiration_ms: int,
     ) -> None:
+        """`producer_expiration_ms` is how long brokers remember a producer that writes nothing."""
         self._partitions = partitions
-        dead_letters = DeadLetterQueues(metadata, partitions, states.peers, clock, workers)
+        dead_letters = DeadLetterQueues(metadata, partitions, states.peers, clock, workers, producer_expiration_ms)
         self.counts = ShareCounts()
-        self._services = ShareServices(states, settings, clock, workers, dead_letters, self.counts)
+        load_slots = asyncio.Semaphore(LOADS_AT_ONCE)
+        self._services = ShareServices(states, settings, clock, workers, dead_letters, self.counts, load_slots)
         self.sessions = ShareSessions(self._session_closed)
         self._led: dict[ShareKey, LedSharePartition] = {}
         self._sweep_at = SWEEP_INTERVAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -9,7 +10,7 @@ from flowstone.broker.coordinators.group_settings import GroupSettingsSource
 from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.acquisition import Acquired
-from flowstone.broker.sharing.dead_letters import DeadLetterQueues
+from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.segments.cached_reads import LogSlice
@@ -35,8 +36,8 @@ class Waiter(Protocol):
 
     member: str
 
-    def offered(self) -> bool:
-        """Try to acquire records; return whether there were any for it."""
+    def offered(self, key: ShareKey) -> bool:
+        """Try to acquire records of a share partition; return whether there were any for it."""
         ...
 
     def failed(self, key: ShareKey, error: ApiError) -> None:
@@ -58,6 +59,8 @@ class ShareServices(NamedTuple):
     workers: Workers
     dead_letters: DeadLetterQueues
     counts: ShareCounts
+    # Held while the state of a share partition is loaded: the event loop handles all that have loaded in one turn.
+    load_slots: asyncio.Semaphore
 
 
 def told(code: ErrorCode) -> ErrorCode:

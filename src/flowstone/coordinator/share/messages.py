@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flowstone.coordinator.share.records import NO_START_OFFSET, UNKNOWN_COUNT, Delay, ShareKey, StateBatch
+from flowstone.coordinator.share.records import (
+    NO_START_OFFSET,
+    UNKNOWN_COUNT,
+    Delay,
+    LetterBatch,
+    ShareKey,
+    StateBatch,
+)
 from flowstone.errors import ErrorCode
 
 # Epochs that a writer does not know, which are then not checked.
@@ -20,7 +27,10 @@ class InitialState(NamedTuple):
 
 
 class StateWrite(NamedTuple):
-    """A change of a share partition's state by the leader of the partition; offset -1: the start is unchanged."""
+    """A change of a share partition's state by the leader of the partition; what it lacks is unchanged.
+
+    Offset -1: the start is unchanged. None: the letters are unchanged.
+    """
 
     key: ShareKey
     state_epoch: int
@@ -29,6 +39,7 @@ class StateWrite(NamedTuple):
     batches: tuple[StateBatch, ...]
     delivery_complete_count: int = UNKNOWN_COUNT
     delays: tuple[Delay, ...] = ()
+    letters: LetterBatch | None = None
 
 
 class StateResult(NamedTuple):
@@ -47,6 +58,7 @@ class StateRead(NamedTuple):
     start_offset: int = NO_START_OFFSET
     batches: tuple[StateBatch, ...] = ()
     delays: tuple[Delay, ...] = ()
+    letters: LetterBatch | None = None
 
 
 class StateSummary(NamedTuple):

@@ -2,7 +2,8 @@
 
 A key is its type (0: snapshot, 1: update), the group's id, the topic's id and the partition; a snapshot's key with a
 null value ends the state. Values are flexible, in version 0. Tag 0 is Kafka's number of completed deliveries. Tag
-10,000 is Flowstone's, the delays of records that are to be delivered again later; Kafka skips it.
+10,000 and 10,001 are Flowstone's, the delays of records that are to be delivered again later, and the batch of dead
+letters that is being written; Kafka skips both. Brokers exchange them in the same form.
 
 What is in the log was written by a broker: if it cannot be read, that is damage (`StorageFault`). Keys and values of
 versions that are not known are not damage; they decode to None.
@@ -18,6 +19,8 @@ from flowstone.coordinator.effects import CoordinatorRecord
 from flowstone.coordinator.share.records import (
     UNKNOWN_COUNT,
     Delay,
+    LetterBatch,
+    LetterRange,
     ShareKey,
     ShareRecord,
     ShareSnapshot,
@@ -32,7 +35,7 @@ from flowstone.wire.record_batch import encode_record
 SNAPSHOT_KEY_TYPE, UPDATE_KEY_TYPE = 0, 1
 VALUE_VERSION = 0
 DELIVERY_COMPLETE_COUNT_TAG = 0
-DELAYS_TAG = 10_000
+DELAYS_TAG, LETTERS_TAG = 10_000, 10_001
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
@@ -44,6 +47,9 @@ _UPDATE_START = Struct(">hiiq")
 _BATCH = Struct(">qqbh")
 _BATCH_WITHOUT_TAGS = Struct(">qqbhx")
 _DELAY = Struct(">qq")
+# The batch's partition and producer, and each of its ranges.
+_LETTERS = Struct(">16siqiq")
+_LETTER_RANGE = Struct(">qqhb")
 
 
 def encode_all(records: Sequence[ShareRecord]) -> list[bytes]:
@@ -93,7 +99,9 @@ def _tags(record: ShareSnapshot | ShareUpdate) -> bytes:
     if record.delivery_complete_count != UNKNOWN_COUNT:
         tags.append((DELIVERY_COMPLETE_COUNT_TAG, _INT.pack(record.delivery_complete_count)))
     if record.delays:
-        tags.append((DELAYS_TAG, b"".join([_DELAY.pack(*each) for each in record.delays])))
+        tags.append((DELAYS_TAG, encode_delays(record.delays)))
+    if record.letters is not None:
+        tags.append((LETTERS_TAG, encode_letters(record.letters)))
     return encode_tags(tags)
 
 
@@ -107,9 +115,9 @@ def _read_key(key: bytes) -> ShareKey:
 
 def _read_snapshot(key: ShareKey, value: bytes) -> ShareSnapshot:
     _, snapshot_epoch, state_epoch, leader_epoch, start_offset, create_ms, write_ms = _SNAPSHOT_START.unpack_from(value)
-    batches, count, delays = _read_rest(value, _SNAPSHOT_START.size)
+    batches, count, delays, letters = _read_rest(value, _SNAPSHOT_START.size)
     epochs = snapshot_epoch, state_epoch, leader_epoch
-    return ShareSnapshot(key, *epochs, start_offset, create_ms, write_ms, batches, count, delays)
+    return ShareSnapshot(key, *epochs, start_offset, create_ms, write_ms, batches, count, delays, letters)
 
 
 def _read_update(key: ShareKey, value: bytes) -> ShareUpdate:
@@ -117,22 +125,45 @@ def _read_update(key: ShareKey, value: bytes) -> ShareUpdate:
     return ShareUpdate(key, snapshot_epoch, leader_epoch, start_offset, *_read_rest(value, _UPDATE_START.size))
 
 
-def _read_rest(value: bytes, position: int) -> tuple[tuple[StateBatch, ...], int, tuple[Delay, ...]]:
-    """Return the batches, the number of completed deliveries and the delays that follow the first fields."""
+def _read_rest(
+    value: bytes, position: int
+) -> tuple[tuple[StateBatch, ...], int, tuple[Delay, ...], LetterBatch | None]:
+    """Return the batches, completed deliveries, delays and letters that follow the first fields."""
     view = memoryview(value)
     length, position = read_uvarint(view, position)
     batches = []
     for _ in range(length - 1):
         batches.append(StateBatch(*_BATCH.unpack_from(value, position)))
         position = skip_tags(view, position + _BATCH.size)
-    completed, delays = UNKNOWN_COUNT, tuple[Delay, ...]()
+    completed, delays, letters = UNKNOWN_COUNT, tuple[Delay, ...](), None
     tag_count, position = read_tag_count(view, position)
     for _ in range(tag_count):
         tag, start, position = read_tag(view, position)
         if tag == DELIVERY_COMPLETE_COUNT_TAG:
             (completed,) = _INT.unpack(value[start:position])
         elif tag == DELAYS_TAG:
-            delays = tuple(Delay(*each) for each in _DELAY.iter_unpack(value[start:position]))
+            delays = decode_delays(value[start:position])
+        elif tag == LETTERS_TAG:
+            letters = decode_letters(value[start:position])
     if position != len(value):
         raise ValueError(f"{len(value) - position} bytes too many")
-    return tuple(batches), completed, delays
+    return tuple(batches), completed, delays, letters
+
+
+def encode_delays(delays: Sequence[Delay]) -> bytes:
+    return b"".join([_DELAY.pack(*each) for each in delays])
+
+
+def decode_delays(data: bytes) -> tuple[Delay, ...]:
+    """Return the delays. Raises struct.error if the bytes are malformed."""
+    return tuple(Delay(*each) for each in _DELAY.iter_unpack(data))
+
+
+def encode_letters(letters: LetterBatch) -> bytes:
+    return _LETTERS.pack(*letters[:5]) + b"".join([_LETTER_RANGE.pack(*each) for each in letters.ranges])
+
+
+def decode_letters(data: bytes) -> LetterBatch:
+    """Return the batch of letters. Raises struct.error if the bytes are malformed."""
+    ranges = tuple(LetterRange(*each) for each in _LETTER_RANGE.iter_unpack(data[_LETTERS.size :]))
+    return LetterBatch(*_LETTERS.unpack_from(data))._replace(ranges=ranges)

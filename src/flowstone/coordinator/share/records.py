@@ -10,6 +10,8 @@ from typing import NamedTuple
 UNCHANGED_START_OFFSET = -1
 NO_START_OFFSET = -1
 UNKNOWN_COUNT = -1
+# Sequence numbers of producers wrap around: 2^31 - 1 is followed by 0.
+SEQUENCE_MASK = 2**31 - 1
 
 
 class DeliveryState(IntEnum):
@@ -53,6 +55,39 @@ class Delay(NamedTuple):
     not_before_ms: int
 
 
+class LetterRange(NamedTuple):
+    """Records that are copied to a dead letter queue, and the number that stands for the reason."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    reason: int
+
+
+class LetterBatch(NamedTuple):
+    """The batch of dead letters that a share partition's leader is writing, and the producer that writes it.
+
+    It is stored before the batch is sent. A leader that finds it, after a crash, sends the same batch with the same
+    producer id and sequence, so that the queue recognizes it. Without ranges all are written: the next batch continues
+    at `base_sequence`.
+    """
+
+    topic_id: bytes
+    partition: int
+    producer_id: int
+    base_sequence: int
+    time_ms: int  # of the letters, the same in each attempt
+    ranges: tuple[LetterRange, ...] = ()
+
+    @property
+    def letter_count(self) -> int:
+        return sum(each.last_offset - each.first_offset + 1 for each in self.ranges)
+
+    def finished(self) -> LetterBatch:
+        """Return what is stored once the letters are in the queue."""
+        return self._replace(base_sequence=(self.base_sequence + self.letter_count) & SEQUENCE_MASK, ranges=())
+
+
 @dataclass(frozen=True, slots=True)
 class ShareSnapshot:
     key: ShareKey
@@ -65,11 +100,12 @@ class ShareSnapshot:
     batches: tuple[StateBatch, ...] = ()
     delivery_complete_count: int = UNKNOWN_COUNT
     delays: tuple[Delay, ...] = ()
+    letters: LetterBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ShareUpdate:
-    """A change of the state since a snapshot; ranges that it does not name keep their state."""
+    """A change of the state since a snapshot; what it does not name keeps its state, the letters too."""
 
     key: ShareKey
     snapshot_epoch: int
@@ -78,6 +114,7 @@ class ShareUpdate:
     batches: tuple[StateBatch, ...] = ()
     delivery_complete_count: int = UNKNOWN_COUNT
     delays: tuple[Delay, ...] = ()
+    letters: LetterBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)

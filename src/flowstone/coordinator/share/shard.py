@@ -20,7 +20,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from flowstone.coordinator.effects import Effects
-from flowstone.coordinator.share.config import SNAPSHOTS_PER_CALL, STATE_BATCHES_MAX, ShareCoordinatorConfig
+from flowstone.coordinator.share.config import (
+    LETTER_RANGES_MAX,
+    SNAPSHOTS_PER_CALL,
+    STATE_BATCHES_MAX,
+    ShareCoordinatorConfig,
+)
 from flowstone.coordinator.share.messages import (
     NO_EPOCH,
     InitialState,
@@ -83,7 +88,8 @@ class ShareShard:
         if leader_epoch > state.leader_epoch:
             records.append(ShareUpdate(key, state.snapshot_epoch, leader_epoch))
         delays = tuple(sorted(state.delays.values()))
-        found = StateRead(ErrorCode.NONE, None, state.state_epoch, state.start_offset, tuple(state.batches), delays)
+        epochs = state.state_epoch, state.start_offset
+        found = StateRead(ErrorCode.NONE, None, *epochs, tuple(state.batches), delays, state.letters)
         return Effects(records, [(token, found)])
 
     def write(self, now_ms: int, token: Any, request: StateWrite) -> ShareEffects:
@@ -106,6 +112,7 @@ class ShareShard:
             request.batches,
             request.delivery_complete_count,
             request.delays,
+            request.letters,
         )
         record: ShareRecord = update
         if state.update_count >= self._config.updates_per_snapshot:
@@ -193,6 +200,8 @@ def _refusal(state: PartitionState, request: StateWrite) -> StateResult | None:
         return StateResult(ErrorCode.FENCED_STATE_EPOCH, _fenced_state(state, request.state_epoch))
     if len(request.batches) > STATE_BATCHES_MAX:
         return StateResult(ErrorCode.INVALID_REQUEST, f"A write has at most {STATE_BATCHES_MAX} state batches.")
+    if len(request.delays) > STATE_BATCHES_MAX or (request.letters and len(request.letters.ranges) > LETTER_RANGES_MAX):
+        return StateResult(ErrorCode.INVALID_REQUEST, "A write has too many delays or letters.")
     for first, last, delivery_state, _ in request.batches:
         if not 0 <= first <= last:
             return StateResult(ErrorCode.INVALID_REQUEST, f"A state batch has the offsets {first} to {last}.")

@@ -26,6 +26,7 @@ class PartitionState:
         "generation",
         "key",
         "leader_epoch",
+        "letters",
         "snapshot_epoch",
         "start_offset",
         "state_epoch",
@@ -44,6 +45,7 @@ class PartitionState:
         self.batches: list[StateBatch] = list(snapshot.batches)
         # By offset; a record that is completed has none.
         self.delays: dict[int, Delay] = {delay.offset: delay for delay in snapshot.delays}
+        self.letters = snapshot.letters
         self.update_count = 0
 
     def update(self, update: ShareUpdate) -> None:
@@ -52,6 +54,8 @@ class PartitionState:
         self.leader_epoch = update.leader_epoch
         if update.delivery_complete_count != UNKNOWN_COUNT:
             self.delivery_complete_count = update.delivery_complete_count
+        if update.letters is not None:
+            self.letters = update.letters
         overlay(self.batches, update.batches)
         if self.delays:
             self._drop_delays(update.batches)
@@ -75,6 +79,7 @@ class PartitionState:
             tuple(self.batches),
             self.delivery_complete_count,
             tuple(sorted(self.delays.values())),
+            self.letters,
         )
 
     def snapshot_with(self, update: ShareUpdate, now_ms: int) -> ShareSnapshot:

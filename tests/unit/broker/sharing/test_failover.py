@@ -36,8 +36,9 @@ def client_of(cluster: flowstone.Cluster, node_id: int) -> Client:
 
 
 def started(cluster: flowstone.Cluster, topic: str) -> bytes:
-    """Create the topic with ten records, and the state of its share partition; return the topic's id."""
-    cluster.create_topic(topic)
+    """Fill the topic, made if there is none, and make the state of its share partition; return the topic's id."""
+    if topic not in cluster.image.topics:
+        cluster.create_topic(topic)
     with client_of(cluster, 1) as client:
         topic_id = topic_id_of(client, topic)
         asked = m.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(ShareKey("g", topic_id, 0))])

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from flowstone.coordinator.share.record_format import decode, encode
 from flowstone.coordinator.share.records import (
     Delay,
+    LetterBatch,
+    LetterRange,
     ShareKey,
     ShareRecord,
     ShareSnapshot,
@@ -26,6 +28,8 @@ KEY_BYTES = "0001 67 000102030405060708090a0b0c0d0e0f 00000003"
 int16, int32, int64 = (st.integers(-(1 << bits), (1 << bits) - 1) for bits in (15, 31, 63))
 keys = st.builds(ShareKey, st.text(min_size=1, max_size=20), st.binary(min_size=16, max_size=16), int32)
 batches = st.lists(st.builds(StateBatch, int64, int64, st.sampled_from([0, 2, 4]), int16), max_size=200).map(tuple)
+topic_ids = st.binary(min_size=16, max_size=16)
+ranges = st.lists(st.builds(LetterRange, int64, int64, int16, st.integers(0, 1)), max_size=3).map(tuple)
 rest = {
     "key": keys,
     "snapshot_epoch": int32,
@@ -34,6 +38,7 @@ rest = {
     "batches": batches,
     "delivery_complete_count": int32,
     "delays": st.lists(st.builds(Delay, int64, int64), max_size=3).map(tuple),
+    "letters": st.none() | st.builds(LetterBatch, topic_ids, int32, int64, int32, int64, ranges),
 }
 records = st.one_of(
     st.builds(ShareUpdate, **rest),

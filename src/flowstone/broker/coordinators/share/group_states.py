@@ -83,8 +83,8 @@ def _keys(group_id: str, partitions: TopicPartitions) -> Iterable[ShareKey]:
 
 
 def _succeeded(results: Mapping[ShareKey, StateResult]) -> TopicPartitions:
-    done: dict[bytes, tuple[int, ...]] = {}
+    done: dict[bytes, list[int]] = {}
     for key, result in results.items():
         if result.error_code is ErrorCode.NONE:
-            done[key.topic_id] = (*done.get(key.topic_id, ()), key.partition)
-    return done
+            done.setdefault(key.topic_id, []).append(key.partition)
+    return {topic_id: tuple(indexes) for topic_id, indexes in done.items()}

@@ -14,6 +14,7 @@ from flowstone.coordinator.share.messages import (
     StateSummary,
     StateWrite,
 )
+from flowstone.coordinator.share.record_format import decode_delays, decode_letters, encode_delays, encode_letters
 from flowstone.coordinator.share.records import ShareKey, StateBatch
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as wire
@@ -62,6 +63,8 @@ def write(change: StateWrite) -> RemoteCall[StateResult]:
             )
             for first, last, state, count in change.batches
         ],
+        flowstone_delays=encode_delays(change.delays) if change.delays else None,
+        flowstone_letters=None if change.letters is None else encode_letters(change.letters),
     )
     topic = wire.WriteShareGroupStateRequestTopic(topic_id=change.key.topic_id, partitions=[partition])
     request = wire.WriteShareGroupStateRequest(group_id=change.key.group_id, topics=[topic])
@@ -103,7 +106,16 @@ def _read(response: wire.ReadShareGroupStateResponse) -> StateRead:
         for each in found.state_batches
     )
     code = ErrorCode(found.error_code)
-    return StateRead(code, found.error_message, found.state_epoch, found.start_offset, batches)
+    delays, letters = found.flowstone_delays, found.flowstone_letters
+    return StateRead(
+        code,
+        found.error_message,
+        found.state_epoch,
+        found.start_offset,
+        batches,
+        () if delays is None else decode_delays(bytes(delays)),
+        None if letters is None else decode_letters(bytes(letters)),
+    )
 
 
 def _summary(response: wire.ReadShareGroupStateSummaryResponse) -> StateSummary:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from flowstone.broker.coordinators.share.group_states import GroupStates
 from flowstone.broker.handlers.share.share_feature import check_share_groups
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.share.messages import StateResult
 from flowstone.coordinator.share.records import ShareKey
@@ -31,30 +32,34 @@ async def handle(
     check_share_groups(services)
     if not request.group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
-    image = services.metadata.image
+    image, slices = services.metadata.image, TimeSlices(services.clock.monotonic)
     offsets: dict[str, dict[int, int]] = {}
-    for topic in request.topics:
+    async for topic in slices.over(request.topics):
         known = image.topics.get(topic.topic_name)
-        for each in topic.partitions:
+        async for each in slices.over(topic.partitions):
             exists = known is not None and 0 <= each.partition_index < len(known.partitions)
             if exists and each.start_offset >= 0:
                 offsets.setdefault(topic.topic_name, {})[each.partition_index] = each.start_offset
     results = await GroupStates(services.groups, services.share_states).reset(request.group_id, offsets)
     return AlterShareGroupOffsetsResponse(
-        responses=[_topic(services, request.group_id, topic, results) for topic in request.topics]
+        responses=[
+            await _topic(services, request.group_id, topic, results, slices)
+            async for topic in slices.over(request.topics)
+        ]
     )
 
 
-def _topic(
+async def _topic(
     services: Services,
     group_id: str,
     topic: AlterShareGroupOffsetsRequestTopic,
     results: Mapping[ShareKey, StateResult],
+    slices: TimeSlices,
 ) -> AlterShareGroupOffsetsResponseTopic:
     known = services.metadata.image.topics.get(topic.topic_name)
     topic_id = bytes(16) if known is None else known.topic_id
     partitions = []
-    for each in topic.partitions:
+    async for each in slices.over(topic.partitions):
         missing = _NEGATIVE if each.start_offset < 0 else _UNKNOWN
         result = results.get(ShareKey(group_id, topic_id, each.partition_index), missing)
         partitions.append(

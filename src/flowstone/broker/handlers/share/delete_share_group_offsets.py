@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowstone.broker.coordinators.share.group_states import GroupStates
 from flowstone.broker.handlers.share.share_feature import check_share_groups
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.share.messages import StateResult
 from flowstone.errors import ApiError, ErrorCode
@@ -23,12 +24,16 @@ async def handle(
     check_share_groups(services)
     if not request.group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
-    topics = services.metadata.image.topics
-    ids = {each.topic_name: topics[each.topic_name].topic_id for each in request.topics if each.topic_name in topics}
+    topics, slices = services.metadata.image.topics, TimeSlices(services.clock.monotonic)
+    ids = {
+        each.topic_name: topics[each.topic_name].topic_id
+        async for each in slices.over(request.topics)
+        if each.topic_name in topics
+    }
     states = GroupStates(services.groups, services.share_states)
     results = await states.delete(request.group_id, frozenset(ids.values()))
     responses = []
-    for name in dict.fromkeys(each.topic_name for each in request.topics):
+    async for name in slices.over(dict.fromkeys(each.topic_name for each in request.topics)):
         result = results.get(ids[name], _NO_STATE) if name in ids else _NO_TOPIC
         responses.append(
             DeleteShareGroupOffsetsResponseTopic(

@@ -6,12 +6,18 @@ Epoch -1 closes the share session afterwards. Version 2 may renew locks, and its
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Generator
+from typing import Any
+
 from flowstone.broker.handlers.share.share_requests import (
+    PARTITIONS_AT_ONCE,
     acknowledge,
     check_member,
+    check_partition_count,
     endpoints_of,
     leader_of,
 )
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.sharing.share_fetching import Result, ShareFetching, Wanted
 from flowstone.broker.sharing.share_sessions import CLOSING_EPOCH, OPENING_EPOCH, MemberKey, Place
@@ -29,12 +35,16 @@ from flowstone.wire.messages import (
 _NOTHING = Wanted(max_wait_ms=0, max_bytes=0, max_records=0, strict=False)
 
 
+Answer = ShareAcknowledgeResponse | Promise[ShareAcknowledgeResponse]
+
+
 def handle(
     services: Services, context: RequestContext, request: ShareAcknowledgeRequest
-) -> ShareAcknowledgeResponse | Promise[ShareAcknowledgeResponse]:
+) -> Answer | Coroutine[Any, Any, Answer]:
     sessions, epoch = services.sharing.sessions, request.share_session_epoch
     try:
         key = check_member(request.group_id, request.member_id)
+        count = check_partition_count(request.topics)
         if epoch == OPENING_EPOCH:
             raise ApiError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "An acknowledgement does not open a share session.")
         if epoch == CLOSING_EPOCH:
@@ -53,6 +63,37 @@ def handle(
         _NOTHING,
         lambda results: _respond(services, context, key, results),
     )
+    applying = _apply(services, key, request, answer)
+    if count > PARTITIONS_AT_ONCE:
+        return _finish_later(services, key, request, answer, applying)
+    for _ in applying:
+        pass
+    return _finish(services, key, request, answer)
+
+
+async def _finish_later(
+    services: Services,
+    key: MemberKey,
+    request: ShareAcknowledgeRequest,
+    answer: ShareFetching,
+    applying: Generator[None, None, None],
+) -> Answer:
+    await run_in_slices(applying, TimeSlices(services.clock.monotonic))
+    return _finish(services, key, request, answer)
+
+
+def _finish(services: Services, key: MemberKey, request: ShareAcknowledgeRequest, answer: ShareFetching) -> Answer:
+    sessions = services.sharing.sessions
+    if request.share_session_epoch == CLOSING_EPOCH and sessions.find(key) is not None:
+        sessions.close(key)
+    answer.start()
+    return answer
+
+
+def _apply(
+    services: Services, key: MemberKey, request: ShareAcknowledgeRequest, answer: ShareFetching
+) -> Generator[None, None, None]:
+    """Apply the acknowledgements, and yield between partitions."""
     for topic in request.topics:
         for each in topic.partitions:
             place = Place(topic.topic_id, each.partition_index)
@@ -61,10 +102,7 @@ def handle(
                 answer.acknowledge(place, acknowledge(services.sharing, key, place, batches, renews=renews))
             except ApiError as error:
                 answer.result_of(place).error = error
-    if epoch == CLOSING_EPOCH:
-        sessions.close(key)
-    answer.start()
-    return answer
+            yield
 
 
 def _respond(

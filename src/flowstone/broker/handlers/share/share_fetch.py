@@ -14,15 +14,19 @@ records of aborted transactions are archived by the broker and never acquired.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Generator
 from typing import Any
 
 from flowstone.broker.handlers.share.share_requests import (
+    PARTITIONS_AT_ONCE,
     acknowledge,
     check_member,
+    check_partition_count,
     check_renewal,
     endpoints_of,
     leader_of,
 )
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.sharing.share_fetching import Result, ShareFetching, Wanted
 from flowstone.broker.sharing.share_sessions import CLOSING_EPOCH, OPENING_EPOCH, MemberKey, Place, ShareSession
@@ -41,11 +45,16 @@ from flowstone.wire.messages import (
 STRICT_MODE = 1
 
 
+Answer = ShareFetchResponse | Promise[ShareFetchResponse]
+
+
 def handle(
     services: Services, context: RequestContext, request: ShareFetchRequest
-) -> ShareFetchResponse | Promise[ShareFetchResponse]:
+) -> Answer | Coroutine[Any, Any, Answer]:
     try:
         key = check_member(request.group_id, request.member_id)
+        count = check_partition_count(request.topics)
+        check_partition_count(request.forgotten_topics_data)
         _check(request)
         session = _session(services, context, request, key)
     except ApiError as error:
@@ -66,15 +75,43 @@ def handle(
         wanted,
         lambda results: _respond(services, context, key, results),
     )
+    applying = _apply(services, key, request, fetching)
+    if count > PARTITIONS_AT_ONCE:
+        return _finish_later(services, key, request, fetching, applying)
+    for _ in applying:
+        pass
+    return _finish(services, key, request, fetching)
+
+
+async def _finish_later(
+    services: Services,
+    key: MemberKey,
+    request: ShareFetchRequest,
+    fetching: ShareFetching,
+    applying: Generator[None, None, None],
+) -> Answer:
+    await run_in_slices(applying, TimeSlices(services.clock.monotonic))
+    return _finish(services, key, request, fetching)
+
+
+def _finish(services: Services, key: MemberKey, request: ShareFetchRequest, fetching: ShareFetching) -> Answer:
+    sessions = services.sharing.sessions
+    if request.share_session_epoch == CLOSING_EPOCH and sessions.find(key) is not None:
+        sessions.close(key)
+    fetching.start()
+    return fetching
+
+
+def _apply(
+    services: Services, key: MemberKey, request: ShareFetchRequest, fetching: ShareFetching
+) -> Generator[None, None, None]:
+    """Apply the request's acknowledgements, and yield between partitions."""
     for topic in request.topics:
         for each in topic.partitions:
             if each.acknowledgement_batches:
                 place = Place(topic.topic_id, each.partition_index)
                 _acknowledge(services, key, place, each.acknowledgement_batches, fetching, renews=request.is_renew_ack)
-    if is_closing:
-        services.sharing.sessions.close(key)
-    fetching.start()
-    return fetching
+                yield
 
 
 def _check(request: ShareFetchRequest) -> None:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import NodeEndpoint, node_endpoints, partition_state
 from flowstone.broker.sharing.acknowledgements import AcknowledgementBatch, Type, parse
 from flowstone.broker.sharing.share_partitions import SharePartitions
-from flowstone.broker.sharing.share_sessions import MemberKey, Place
+from flowstone.broker.sharing.share_sessions import SESSION_PARTITIONS_MAX, MemberKey, Place
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.promise import Promise
 
+# Partitions whose acknowledgements are applied before other work may run.
+PARTITIONS_AT_ONCE = 100
 # Kafka's ids of members are UUIDs in base64.
 MEMBER_ID_LENGTH_MAX = 36
 _NO_LEADER = -1, -1
 _LED_BY_ANOTHER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class HasPartitions(Protocol):
+    """A topic of a request."""
+
+    @property
+    def partitions(self) -> Sequence[Any]: ...
 
 
 def check_member(group_id: str | None, member_id: str | None) -> MemberKey:
@@ -26,6 +36,15 @@ def check_member(group_id: str | None, member_id: str | None) -> MemberKey:
         message = f"The member id must have 1 to {MEMBER_ID_LENGTH_MAX} characters."
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     return MemberKey(group_id, member_id)
+
+
+def check_partition_count(topics: Iterable[HasPartitions]) -> int:
+    """Return how many partitions a request names. Raises ApiError if they are more than a session may have."""
+    count = sum(len(topic.partitions) for topic in topics)
+    if count > SESSION_PARTITIONS_MAX:
+        message = f"The request names {count} partitions; a share session has at most {SESSION_PARTITIONS_MAX}."
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    return count
 
 
 def check_renewal(*limits: int) -> None:

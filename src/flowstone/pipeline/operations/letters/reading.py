@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from flowstone.pipeline.connecting import librdkafka_options
 from flowstone.pipeline.engine import letters as headers_of
 from flowstone.pipeline.errors import PipelineError, TryLater
 from flowstone.pipeline.model import PipelineModel
@@ -60,7 +61,7 @@ def read_letters(model: PipelineModel, record: LettersRecord) -> Iterator[Letter
     """Yield the letters of a pipeline, a partition after the other. Raises TryLater without a broker."""
     consumer = Consumer(
         {
-            "bootstrap.servers": model.bootstrap,
+            **librdkafka_options(model),
             "group.id": f"{model.name}.letters-reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flowstone.pipeline import formats
+from flowstone.pipeline.connecting import spark_options
 from flowstone.pipeline.engine import letters as headers_of
 from flowstone.pipeline.engine.evaluation import Evaluation
 from flowstone.pipeline.engine.letters import COLUMNS, EMPTY_HEADERS
@@ -95,7 +96,7 @@ def _letters(spark: SparkSession, model: PipelineModel, record: LettersRecord) -
     starting, ending = ({record.topic: {str(number): each[n] for number, each in ends.items()}} for n in (0, 1))
     assignment = {record.topic: sorted(ends)}
     options = {
-        "kafka.bootstrap.servers": model.bootstrap,
+        **spark_options(model),
         "assign": json.dumps(assignment),
         "startingOffsets": json.dumps(starting),
         "endingOffsets": json.dumps(ending),

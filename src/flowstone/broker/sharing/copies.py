@@ -1,0 +1,60 @@
+"""The records of a share partition that are copied to a dead letter queue before they are archived.
+
+While a record is copied nobody else may have it: it stays acquired, with the target archived, without an owner or lock.
+Its range is written with the next state after the copy is durable. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flowstone.broker.sharing.share_changes import Reason
+from flowstone.broker.sharing.window import ACQUIRED, ARCHIVED, AVAILABLE, Range, Window
+from flowstone.coordinator.share.records import LetterRange
+
+
+class Copies:
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._waiting: list[LetterRange] = []
+
+    def __len__(self) -> int:
+        """Return how many ranges wait for their copies, without those that were taken."""
+        return len(self._waiting)
+
+    def load(self, letters: Iterable[LetterRange]) -> None:
+        """Take records whose copies were begun out of delivery; the owner finishes the copies."""
+        window = self._window
+        for first, last, count, _ in letters:
+            first = max(first, window.start)
+            if last < first:
+                continue
+            if last >= window.next_offset:
+                window.append(Range(window.next_offset, last, AVAILABLE))
+            for each in window.exactly(first, last):
+                if each.state is AVAILABLE:
+                    each.state, each.target, each.is_copying = ACQUIRED, ARCHIVED, True
+                    each.count, each.not_before_ms = count, 0
+
+    def add(self, each: Range, reason: Reason) -> None:
+        """Have the owner copy records before they are archived."""
+        each.is_copying, each.ticket = True, 0
+        self._waiting.append(LetterRange(each.first, each.last, each.count, reason))
+
+    def take(self) -> list[LetterRange]:
+        """Return the records to copy since the last call."""
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def give_back(self, letters: Sequence[LetterRange]) -> None:
+        """Take back what is left of the result of `take`."""
+        self._waiting[:0] = letters
+
+    def finish(self, letters: Iterable[LetterRange], ticket: int) -> None:
+        """Note that the copies are durable; the write with this number archives the records."""
+        for first, last, _, _ in letters:
+            if last < self._window.start:
+                continue
+            for each in self._window.exactly(max(first, self._window.start), last):
+                if each.is_copying:
+                    each.is_copying, each.is_copied, each.ticket = False, True, ticket
