@@ -10,10 +10,12 @@ messages). `load()` calls only `schema`. A batch query calls `reader` or `writer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import pyspark
+import pyspark_flowstone.versions  # noqa: F401 - first: it says what to do on a PySpark that is too old
+
+# isort: split
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -29,9 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from pyspark_flowstone.foreach_batch import TopicBatches
     from pyspark_flowstone.options import SourceOptions
-
-PYSPARK_VERSION_MIN = (4, 2)
 
 
 class DefaultSource(DataSource):
@@ -61,22 +62,22 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader, or one whose methods raise the error: Spark drops an exception raised here.
 
-        In that case the planning process (`python_streaming_source_runner` of PySpark 4.2 and 4.3) calls `stop()` of a
+        In that case the planning process (`python_streaming_source_runner` of PySpark 4.0 to 4.3) calls `stop()` of a
         reader that does not exist, and reports that as the error.
         """
         from pyspark_flowstone.schema import check_schema
         from pyspark_flowstone.stream import FlowstoneStreamReader, RefusedStreamReader
+        from pyspark_flowstone.versions.stream_reader import for_this_version
 
         try:
             options = self._source_options(schema)
             check_schema(schema, options.columns)
-            return FlowstoneStreamReader(options)
+            return for_this_version(FlowstoneStreamReader(options))
         except OptionError as error:
-            return RefusedStreamReader(str(error))
+            return for_this_version(RefusedStreamReader(str(error)))
 
     @reported
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        _check_pyspark_version()
         from pyspark_flowstone.exactly_once_sink import batch_writer
         from pyspark_flowstone.schema import sink_options_of
 
@@ -84,7 +85,6 @@ class DefaultSource(DataSource):
 
     @reported
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        _check_pyspark_version()
         from pyspark_flowstone.exactly_once_sink import stream_writer
         from pyspark_flowstone.schema import sink_options_of
 
@@ -92,23 +92,23 @@ class DefaultSource(DataSource):
 
     def _source_options(self, schema: StructType | None = None) -> SourceOptions:
         """Return the parsed options. `schema` is a table's, which has options too."""
-        _check_pyspark_version()
         from pyspark_flowstone.options import parse_options
         from pyspark_flowstone.schema import source_options
 
         return parse_options(source_options(self.options, schema))
 
 
-def exactly_once(df: DataFrame, *, bootstrap: str, topic: str | Sequence[str]) -> DataFrame:
+def exactly_once(
+    df: DataFrame, *, bootstrap: str, topic: str | Sequence[str], connect_timeout_s: float = 5.0
+) -> DataFrame:
     """Return the rows prepared for a sink with `delivery=exactly-once`; see `placement.exactly_once`."""
     from pyspark_flowstone import placement
 
-    return placement.exactly_once(df, bootstrap=bootstrap, topic=topic)
+    return placement.exactly_once(df, bootstrap=bootstrap, topic=topic, connect_timeout_s=connect_timeout_s)
 
 
-def _check_pyspark_version() -> None:
-    """Raise an error before PySpark 4.2, where a Python source could not limit or locate a batch."""
-    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-    if version < PYSPARK_VERSION_MIN:
-        needed = ".".join(map(str, PYSPARK_VERSION_MIN))
-        raise RuntimeError(f"the format flowstone needs PySpark {needed} or newer, and this is {pyspark.__version__}")
+def to_topic(options: Mapping[str, object], *, topics: Sequence[str] = ()) -> TopicBatches:
+    """Return a function for `foreachBatch` that writes micro-batches to a topic; see `foreach_batch.to_topic`."""
+    from pyspark_flowstone import foreach_batch
+
+    return foreach_batch.to_topic(options, topics=topics)

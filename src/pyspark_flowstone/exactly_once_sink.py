@@ -25,7 +25,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     DataSourceStreamWriter,
     DataSourceWriter,
     WriterCommitMessage,
@@ -44,6 +43,7 @@ from pyspark_flowstone.reporting import reported
 from pyspark_flowstone.sink import BATCH_ID, FlowstoneStreamWriter, FlowstoneWriter, RowWriter, write_rows
 from pyspark_flowstone.sink_options import APP_ID, SinkOptions, parse_sink_options
 from pyspark_flowstone.values import OptionError
+from pyspark_flowstone.versions import DataSourceStreamArrowWriter
 
 QUERY_ID = "sql.streaming.queryId"  # set by Spark in the tasks of a micro-batch
 NAME_PREFIX = "flowstone."  # of the transactional id and of the group that has the numbers of micro-batches

@@ -6,11 +6,15 @@ JVM consumer are accepted without effect; those that would change the result and
 
 from __future__ import annotations
 
-from flowstone.client.security import PLAINTEXT, SecuredBootstrap, parse_security
+from flowstone.client.security import PLAINTEXT, PROPERTIES, SecuredBootstrap, parse_security, read_properties
 from flowstone.errors import ConfigError
 from pyspark_flowstone.values import GivenOptions, OptionError
 
 KAFKA_PREFIX = "kafka."
+# A client's properties file on the driver, for security without secrets among the options of a query.
+CONFIG_FILE = "configFile"
+# How long the first connection is tried. A user waits for it; a running query waits longer (client.cluster).
+CONNECT_TIMEOUT, CONNECT_TIMEOUT_DEFAULT_S = "connectTimeout", 5.0
 
 # Options of the connector itself that tune its consumers.
 IGNORED = {
@@ -75,6 +79,14 @@ REFUSED = {
 _SECURITY_PREFIXES = tuple(KAFKA_PREFIX + each for each in ("security.", "sasl.", "ssl."))
 
 
+def connect_timeout_s(options: GivenOptions) -> float:
+    """Return how long the first connection is tried. Raises OptionError."""
+    timeout_s = options.duration_ms(CONNECT_TIMEOUT, int(CONNECT_TIMEOUT_DEFAULT_S * 1000)) / 1000
+    if not timeout_s:
+        raise OptionError(f"{CONNECT_TIMEOUT}: it has to be above 0")
+    return timeout_s
+
+
 def is_security_option(name: str) -> bool:
     return name.lower().startswith(_SECURITY_PREFIXES)
 
@@ -87,7 +99,17 @@ def secured(bootstrap: str, options: GivenOptions) -> str:
     names = [name for name in options.names() if is_security_option(name)]
     properties = {name.removeprefix(KAFKA_PREFIX): (options.get(name) or "").strip() for name in names}
     try:
-        security = parse_security(properties)
+        security = parse_security({**_in_file(options.get(CONFIG_FILE)), **properties})
     except ConfigError as error:
         raise OptionError(f"{KAFKA_PREFIX}{error}") from None
     return bootstrap if security == PLAINTEXT else SecuredBootstrap(bootstrap, security)
+
+
+def _in_file(path: str | None) -> dict[str, str]:
+    """Return the security properties in a file. Raises OptionError if it is unusable."""
+    if not path:
+        return {}
+    try:
+        return {name: value for name, value in read_properties(path).items() if name in PROPERTIES}
+    except ConfigError as error:
+        raise OptionError(f"{CONFIG_FILE}: {error}") from None

@@ -9,6 +9,7 @@ loss is silent.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from flowstone.errors import FlowstoneError
 from flowstone.types import TopicPartition
@@ -16,6 +17,7 @@ from pyspark_flowstone.offsets import OffsetRange
 
 LOGGER = logging.getLogger("pyspark_flowstone")
 
+READ_MAX = 5  # partitions shown in one message
 GO_ON = "or set failOnDataLoss=false to go on without them"
 
 
@@ -43,6 +45,26 @@ class LossRule:
             f"{GO_ON.replace('without them', 'with what is there')}"
         )
 
+    def recreated(self, topic: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Report that a topic was deleted and created again after a query had read the offsets before these."""
+        shown = sorted(offsets.items())[:READ_MAX]
+        read = ", ".join(f"{offset} of partition {each.partition}" for each, offset in shown)
+        more = ", …" if len(offsets) > READ_MAX else ""
+        self._report(
+            f"topic {topic} was deleted and created again (it has another id); the old one had been read up to offset "
+            f"{read}{more}, and what came after is gone: start over (a streaming query: with a new checkpoint), or set "
+            "failOnDataLoss=false to go on with the new topic from its start"
+        )
+
+    def recreated_since_planned(self, wanted: OffsetRange) -> None:
+        """Report that a topic was deleted, and created again, between the planning of a read and its tasks."""
+        topic, number = wanted.partition
+        self._report(
+            f"topic {topic} was deleted and created again after this read was planned: offsets {wanted.start} to "
+            f"{wanted.end - 1} of partition {number} are gone; start the query again, which tells how it can go on, "
+            f"{GO_ON}"
+        )
+
     def partition_gone(self, partition: TopicPartition, offset: int) -> None:
         self._report(
             f"{partition}: it no longer exists, and was read up to offset {offset}; what came after is gone: "
@@ -63,4 +85,4 @@ class LossRule:
         if start < log_start and start < end:
             self.overtaken(wanted.partition, start, log_start)
             start = min(log_start, end)
-        return OffsetRange(wanted.partition, start, end)
+        return wanted._replace(start=start, end=end)

@@ -1,7 +1,8 @@
 """Offsets for planning: their JSON form, ranges, and splitting and limiting of ranges.
 
-The JSON form is that of the Kafka connector, `{"topic": {"partition": offset}}`, so checkpoints are compatible. The
-module is pure: it knows no broker and no Spark.
+The JSON form is that of the Kafka connector, `{"topic": {"partition": offset}}`, so checkpoints are compatible. Those
+of streaming queries also have the ids of the topics, as `{"topic@id": {}}`: the connector takes that for a topic of
+which no partition is read, and ignores it (ADR 0026). The module is pure: it knows no broker and no Spark.
 
 Invariant: a plan depends only on the arguments. Spark plans a batch again after a failure and must get the same tasks,
 so every result is sorted by topic and partition.
@@ -13,21 +14,30 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from flowstone.types import TopicPartition
+from flowstone.types import TopicPartition, topic_id_keys, topic_ids_among
 
 EARLIEST = -2
 LATEST = -1
 
 Offsets = dict[TopicPartition, int]
+TopicIds = dict[str, bytes]  # by name; topics of brokers that have no ids are absent
 JsonOffsets = dict[str, dict[str, int]]
 
 
+class QueryOffsets(NamedTuple):
+    """The position of a streaming query in each partition, with the ids of the topics, as its checkpoint has them."""
+
+    offsets: Offsets
+    topic_ids: TopicIds
+
+
 class OffsetRange(NamedTuple):
-    """The offsets of one partition from `start` to `end`, exclusive."""
+    """The offsets of one partition from `start` to `end`, exclusive, of the topic with an id; None: of any."""
 
     partition: TopicPartition
     start: int
     end: int
+    topic_id: bytes | None = None
 
     @property
     def offset_count(self) -> int:
@@ -37,11 +47,17 @@ class OffsetRange(NamedTuple):
         return f"{self.partition} [{self.start}, {self.end})"
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> JsonOffsets:
+def recreated(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> set[str]:
+    """Return the topics that have another id now: they were deleted and created again."""
+    return {topic for topic, topic_id in before.items() if now.get(topic, topic_id) != topic_id}
+
+
+def to_json(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, bytes] | None = None) -> JsonOffsets:
     found: JsonOffsets = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
-    return found
+    ids = {topic: topic_id for topic, topic_id in (topic_ids or {}).items() if topic in found}
+    return found | {key: {} for key in topic_id_keys(ids)}
 
 
 def from_json(value: Any, *, floor: int) -> Offsets:
@@ -61,9 +77,22 @@ def from_json(value: Any, *, floor: int) -> Offsets:
     return offsets
 
 
-def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+def query_offsets(value: Any) -> QueryOffsets:
+    """Return the offsets in a checkpoint, ours or the Kafka connector's. Raises ValueError if there are none."""
+    return QueryOffsets(from_json(value, floor=0), topic_ids_among(value))
+
+
+def ranges_between(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, bytes] | None = None,
+) -> list[OffsetRange]:
     """Return the range of every partition with records to read. `start` must contain each partition of `end`."""
-    found = (OffsetRange(partition, start[partition], offset) for partition, offset in sorted(end.items()))
+    ids = topic_ids or {}
+    found = (
+        OffsetRange(partition, start[partition], offset, ids.get(partition.topic))
+        for partition, offset in sorted(end.items())
+    )
     return [each for each in found if each.offset_count > 0]
 
 

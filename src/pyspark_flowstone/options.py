@@ -12,27 +12,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flowstone.types import TopicPartition
-from pyspark_flowstone import kafka_options
-from pyspark_flowstone.kafka_options import is_security_option, secured
-from pyspark_flowstone.offsets import EARLIEST, LATEST, Offsets, from_json
+from flowstone.types import TopicPartition, topic_ids_among
+from pyspark_flowstone import kafka_options, sink_options
+from pyspark_flowstone.kafka_options import CONFIG_FILE, CONNECT_TIMEOUT, connect_timeout_s, is_security_option, secured
+from pyspark_flowstone.offsets import EARLIEST, LATEST, Offsets, TopicIds, from_json
 from pyspark_flowstone.values import GivenOptions, OptionError
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
 BOOTSTRAP = "kafka.bootstrap.servers"
 MAX_TRIGGER_DELAY_DEFAULT_MS = 15 * 60 * 1000
+# Options of Spark itself that users also set on a source, with their spelling.
+OF_SPARK = ("checkpointLocation", "queryName", "mergeSchema")
 
 NAMES = (
-    BOOTSTRAP, "kafka.group.id", "kafka.isolation.level",
+    BOOTSTRAP, CONFIG_FILE, "kafka.group.id", "kafka.isolation.level",
     "subscribe", "subscribePattern", "assign",
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
-    "failOnDataLoss", "includeHeaders", "columns", "isolation.level", "groupId", "filterPushdown",
+    CONNECT_TIMEOUT, "failOnDataLoss", "includeHeaders", "columns", "isolation.level", "groupId", "filterPushdown",
     "minPartitions", "maxRecordsPerPartition",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger",
 )  # fmt: skip
 _SPELLED = {name.lower(): name for name in NAMES}
+_OF_SINK = {name.lower() for name in sink_options.NAMES}
+_SPELLED_ELSEWHERE = kafka_options.IGNORED | {name.lower(): name for name in (*sink_options.NAMES, *OF_SPARK)}
 
 
 class Topics(NamedTuple):
@@ -54,9 +58,10 @@ class Everywhere(NamedTuple):
 
 
 class AtOffsets(NamedTuple):
-    """A bound with an offset, EARLIEST or LATEST for each partition."""
+    """A bound with an offset, EARLIEST or LATEST for each partition, and the ids of topics if it names them."""
 
     offsets: Offsets
+    topic_ids: TopicIds = {}  # as in the checkpoint of a streaming query
 
 
 class AtTimestamp(NamedTuple):
@@ -76,6 +81,7 @@ Bound = Everywhere | AtOffsets | AtTimestamp | AtTimestamps
 @dataclass(frozen=True)
 class SourceOptions:
     bootstrap: str
+    connect_timeout_s: float
     subscription: Subscription
     starting: Bound | None
     ending: Bound | None
@@ -137,6 +143,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     pushdown = options.one_of("filterPushdown", ("false", "true", "ordered"), "false")
     return SourceOptions(
         bootstrap=secured(options.required(BOOTSTRAP, "the broker's address, host:port"), options),
+        connect_timeout_s=connect_timeout_s(options),
         subscription=_subscription(options),
         starting=starting,
         ending=_bound(options, "ending"),
@@ -161,7 +168,9 @@ def _check_names(options: GivenOptions) -> None:
         if name in _SPELLED or name in kafka_options.IGNORED or is_security_option(name):
             continue
         if not name.startswith(kafka_options.KAFKA_PREFIX):
-            raise OptionError(f"{name}: the source has no such option{_meant(name)}")
+            spelled = _SPELLED_ELSEWHERE.get(name) or options.given_name(name)
+            hint = "; it is one of the sink" if name in _OF_SINK else _meant(name)
+            raise OptionError(f"{spelled}: the source has no such option{hint}")
         _check_kafka_option(name)
 
 
@@ -226,12 +235,12 @@ def _bound(options: GivenOptions, which: str) -> Bound | None:
             words = "earliest, latest or " if floor == EARLIEST else ""
             raise OptionError(f"{name}: {text!r} is not {words}JSON by topic and partition")
         try:
-            values = from_json(options.json(name), floor=floor)
+            values, ids = from_json(options.json(name), floor=floor), topic_ids_among(options.json(name))
         except OptionError:
             raise
         except ValueError as error:
             raise OptionError(f"{name}: {error}") from error
-        return AtOffsets(values) if floor == EARLIEST else AtTimestamps(values)
+        return AtOffsets(values, ids) if floor == EARLIEST else AtTimestamps(values)
     return None
 
 

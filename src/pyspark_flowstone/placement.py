@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructType
 
 from flowstone.arrow.encode import slots_of
 from flowstone.client import BadAddress, BadAnswer, Cluster, GaveUp
 from pyspark_flowstone.connections import CLIENT_ID
+from pyspark_flowstone.kafka_options import CONNECT_TIMEOUT_DEFAULT_S
 from pyspark_flowstone.positions import unreachable
 from pyspark_flowstone.sink_options import columns_written
 from pyspark_flowstone.values import OptionError
+from pyspark_flowstone.versions import repartition_by_id, with_arrow_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,10 +42,15 @@ SETTINGS = (
         "a stage is run again while its old tasks still run",
     ),
 )
-DEADLINE_S = 15.0
 
 
-def exactly_once(df: DataFrame, *, bootstrap: str, topic: str | Sequence[str]) -> DataFrame:
+def exactly_once(
+    df: DataFrame,
+    *,
+    bootstrap: str,
+    topic: str | Sequence[str],
+    connect_timeout_s: float = CONNECT_TIMEOUT_DEFAULT_S,
+) -> DataFrame:
     """Return the rows with the partition of each, all rows of a partition in one task: for `delivery=exactly-once`.
 
     `topic` is the sink's topic; or several, and then each row names its own in the column `topic`. Rows that have a
@@ -55,17 +61,17 @@ def exactly_once(df: DataFrame, *, bootstrap: str, topic: str | Sequence[str]) -
     topics = [topic] if isinstance(topic, str) else sorted(set(topic))
     check_settings(df.sparkSession)
     columns_written(df.schema, topic if isinstance(topic, str) else None)
-    counts = _partition_counts(bootstrap, topics)
+    counts = _partition_counts(bootstrap, topics, connect_timeout_s)
     names = set(df.columns)
     inputs = [
         F.col(name).cast(kind) if name in names else F.lit(None).cast(kind)
         for name, kind in (("key", "binary"), (PARTITION, "int"))
     ]
     named = F.col("topic") if not isinstance(topic, str) else F.lit(topic)
-    slot = arrow_udf(slot_function(counts), "int")(named, *inputs)
+    slotted = with_arrow_column(df, SLOT, slot_function(counts), [named, *inputs], IntegerType())
     first = first_slots(counts)
     base = F.element_at(F.create_map(*[F.lit(each) for pair in first.items() for each in pair]), named)
-    placed = df.withColumn(SLOT, slot).repartitionById(sum(counts.values()), F.col(SLOT))
+    placed = repartition_by_id(slotted, sum(counts.values()), SLOT)
     partition = (F.col(SLOT) - base).cast("int").alias(PARTITION, metadata={MARK: True})
     return placed.withColumn(PARTITION, partition).drop(SLOT)
 
@@ -95,7 +101,7 @@ def slot_function(counts: Mapping[str, int]) -> Callable[[pa.Array, pa.Array, pa
 
     A slot is a partition's place among the partitions of all topics.
     """
-    names, sizes = list(counts), list(counts.values())
+    names, largest = list(counts), max(counts.values())
 
     def slots(topic: pa.Array, key: pa.Array, partition: pa.Array) -> pa.Array:
         numbers = pc.index_in(topic, value_set=pa.array(names, topic.type))
@@ -103,7 +109,7 @@ def slot_function(counts: Mapping[str, int]) -> Callable[[pa.Array, pa.Array, pa
             unknown = topic[pc.index(numbers.is_null(), True).as_py()].as_py()
             raise OptionError(f"topic: a row is for {unknown!r}, which is not among the topics given to exactly_once")
         # Small micro-batches without keys are not to fill the first partition only.
-        return slots_of(numbers, key, partition, sizes, random.randrange(max(sizes)))
+        return slots_of(numbers, key, partition, counts, random.randrange(largest))
 
     return slots
 
@@ -116,9 +122,9 @@ def first_slots(counts: Mapping[str, int]) -> dict[str, int]:
     return first
 
 
-def _partition_counts(bootstrap: str, topics: Sequence[str]) -> dict[str, int]:
+def _partition_counts(bootstrap: str, topics: Sequence[str], deadline_s: float) -> dict[str, int]:
     try:
-        with Cluster(bootstrap, client_id=CLIENT_ID, deadline_s=DEADLINE_S) as cluster:
+        with Cluster(bootstrap, client_id=CLIENT_ID, deadline_s=deadline_s) as cluster:
             counts = cluster.ensure_topics(topics)
     except (GaveUp, BadAnswer, BadAddress) as error:
         raise unreachable(error) from error

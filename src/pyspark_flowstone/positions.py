@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from flowstone.client import BadAddress, BadAnswer, ClientError, Cluster, GaveUp
 from flowstone.types import TopicPartition
 from pyspark_flowstone.connections import CLIENT_ID
-from pyspark_flowstone.offsets import EARLIEST, LATEST, Offsets
+from pyspark_flowstone.loss import LossRule
+from pyspark_flowstone.offsets import EARLIEST, LATEST, Offsets, TopicIds, recreated
 from pyspark_flowstone.options import (
     BOOTSTRAP,
+    Assigned,
     AtOffsets,
     AtTimestamp,
     AtTimestamps,
@@ -27,8 +30,14 @@ from pyspark_flowstone.options import (
 from pyspark_flowstone.values import OptionError
 
 NAMES_SHOWN_MAX = 5
-# How long `load()` tries to reach a broker. A user waits for it; a running query waits longer (client.cluster).
-LOAD_DEADLINE_S = 5.0
+
+
+class Subscribed(NamedTuple):
+    """The subscribed partitions that exist, the ids of their topics, and how many partitions each topic has."""
+
+    partitions: set[TopicPartition]
+    topic_ids: TopicIds
+    partition_counts: dict[str, int]
 
 
 def check_subscription(options: SourceOptions) -> None:
@@ -38,11 +47,11 @@ def check_subscription(options: SourceOptions) -> None:
     continue without it. A new query is refused when it starts.
     """
     try:
-        with Cluster(options.bootstrap, client_id=CLIENT_ID, deadline_s=LOAD_DEADLINE_S) as cluster:
+        with Cluster(options.bootstrap, client_id=CLIENT_ID, deadline_s=options.connect_timeout_s) as cluster:
             if options.fail_on_data_loss:
                 starting_partitions(cluster, options)
             else:
-                existing_partitions(cluster, options.subscription)
+                subscribed_now(cluster, options.subscription)
     except (GaveUp, BadAnswer, BadAddress) as error:
         raise unreachable(error) from error
 
@@ -53,33 +62,39 @@ def unreachable(error: ClientError) -> OptionError:
     return OptionError(f"{BOOTSTRAP}: {error}{advice}")
 
 
-def existing_partitions(cluster: Cluster, subscription: Subscription) -> set[TopicPartition]:
+def subscribed_now(cluster: Cluster, subscription: Subscription) -> Subscribed:
     """Return the subscribed partitions that currently exist."""
     if isinstance(subscription, Pattern):
-        counts = cluster.topics()
-        counts = {name: count for name, count in counts.items() if re.fullmatch(subscription.regex, name)}
+        topics = cluster.describe_topics()
+        topics = {name: topic for name, topic in topics.items() if re.fullmatch(subscription.regex, name)}
     elif isinstance(subscription, Topics):
-        counts = cluster.topics(subscription.names)
+        topics = cluster.describe_topics(subscription.names)
     else:
-        counts = cluster.topics(sorted({each.topic for each in subscription.partitions}))
-        return {each for each in subscription.partitions if each.partition < counts.get(each.topic, 0)}
-    return {TopicPartition(name, number) for name, count in counts.items() for number in range(count)}
+        topics = cluster.describe_topics(sorted({each.topic for each in subscription.partitions}))
+    existing = {
+        TopicPartition(name, number) for name, topic in topics.items() for number in range(topic.partition_count)
+    }
+    if isinstance(subscription, Assigned):
+        existing &= set(subscription.partitions)
+    read = {each.topic for each in existing}
+    ids = {name: topic.topic_id for name, topic in topics.items() if name in read and topic.topic_id is not None}
+    return Subscribed(existing, ids, {name: topic.partition_count for name, topic in topics.items()})
 
 
-def starting_partitions(cluster: Cluster, options: SourceOptions) -> set[TopicPartition]:
+def starting_partitions(cluster: Cluster, options: SourceOptions) -> Subscribed:
     """Return the existing partitions for a new read. Raises OptionError if a named one is missing."""
-    subscription, found = options.subscription, existing_partitions(cluster, options.subscription)
+    subscription, found = options.subscription, subscribed_now(cluster, options.subscription)
     if isinstance(subscription, Topics):
-        missing = sorted(set(subscription.names) - {each.topic for each in found})
+        missing = sorted(set(subscription.names) - {each.topic for each in found.partitions})
         if missing:
             raise OptionError(
                 f"subscribe: there is no topic {' and no topic '.join(missing[:NAMES_SHOWN_MAX])} at "
                 f"{options.bootstrap}; create it, or use subscribePattern for topics that come later"
             )
     elif not isinstance(subscription, Pattern):
-        absent = sorted(set(subscription.partitions) - found)
+        absent = sorted(set(subscription.partitions) - found.partitions)
         if absent:
-            raise OptionError(f"assign: there is no partition {_shown(absent)} at {options.bootstrap}")
+            raise OptionError(f"assign: {_absent(absent[0], found.partition_counts)} at {options.bootstrap}")
     return found
 
 
@@ -99,13 +114,19 @@ def offsets_at_time(cluster: Cluster, partitions: Iterable[TopicPartition], time
 
 
 def starting_offsets(
-    cluster: Cluster, bound: Bound, partitions: set[TopicPartition], options: SourceOptions
+    cluster: Cluster, bound: Bound, partitions: set[TopicPartition], topic_ids: TopicIds, options: SourceOptions
 ) -> Offsets:
     """Return the offsets of a starting bound. Raises OptionError if a time has no record at or after it.
 
-    With startingOffsetsByTimestampStrategy=latest, the partition's end is used instead.
+    With startingOffsetsByTimestampStrategy=latest, the partition's end is used instead. Offsets that come with the id
+    of a topic that was created again since are a loss; without failOnDataLoss the new topic's start is used instead.
     """
     offsets = _offsets_at(cluster, bound, partitions, options, "starting")
+    again = recreated(bound.topic_ids, topic_ids) if isinstance(bound, AtOffsets) else set()
+    for topic in sorted(again):
+        named = {each: offset for each, offset in offsets.items() if each.topic == topic}
+        LossRule(is_failure=options.fail_on_data_loss).recreated(topic, named)
+        offsets |= log_starts(cluster, named)
     without = sorted(each for each, offset in offsets.items() if offset < 0)
     if without and not options.no_late_record_starts_at_latest:
         raise OptionError(
@@ -144,6 +165,15 @@ def _check_named(named: Mapping[TopicPartition, int], partitions: set[TopicParti
         raise OptionError(f"{option}: it says nothing of {_shown(missing)}; name every partition of the subscription")
     if extra:
         raise OptionError(f"{option}: {_shown(extra)} is not subscribed to, or does not exist")
+
+
+def _absent(partition: TopicPartition, counts: Mapping[str, int]) -> str:
+    """Return that a partition does not exist, and what does."""
+    count = counts.get(partition.topic, 0)
+    if not count:
+        return f"there is no topic {partition.topic}"
+    has = "1 partition, 0" if count == 1 else f"{count} partitions, 0 to {count - 1}"
+    return f"topic {partition.topic} has {has}, and no partition {partition.partition}"
 
 
 def _listed(cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool) -> Offsets:

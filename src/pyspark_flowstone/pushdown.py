@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from pyspark.sql.datasource import (
+from pyspark_flowstone.offsets import OffsetRange
+from pyspark_flowstone.versions import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -23,8 +24,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from pyspark_flowstone.offsets import OffsetRange
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -49,7 +48,7 @@ class Narrowing:
 
     def narrow(self, wanted: OffsetRange) -> OffsetRange:
         end = wanted.end if self.offset_end is None else min(wanted.end, self.offset_end)
-        return OffsetRange(wanted.partition, max(wanted.start, self.offset_first), end)
+        return wanted._replace(start=max(wanted.start, self.offset_first), end=end)
 
 
 def narrowing(filters: Iterable[Filter]) -> Narrowing:

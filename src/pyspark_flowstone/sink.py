@@ -21,36 +21,31 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from flowstone.arrow.encode import Encoder
 from flowstone.client import BadAddress, BadAnswer, Cluster, GaveUp, Producer
-from flowstone.client.cluster import DEADLINE_S
 from flowstone.client.topics import AUTO_CREATE
 from pyspark_flowstone.connections import CLIENT_ID, settle_process
 from pyspark_flowstone.positions import unreachable
 from pyspark_flowstone.reporting import reported
 from pyspark_flowstone.sink_options import SinkOptions, columns_written, parse_sink_options
 from pyspark_flowstone.values import OptionError
+from pyspark_flowstone.versions import DataSourceStreamArrowWriter
 
 BATCH_ID = "streaming.sql.batchId"  # set by Spark in the tasks of a micro-batch
-# How long `save()` tries to reach a broker before it fails. A user may wait for it, but a function given to
-# `foreachBatch` also calls it and should survive a broker's restart.
-SAVE_DEADLINE_S = 15.0
 
 
 class RowWriter:
     """The common part of batch and streaming writers: created on the driver, pickled, and run by the tasks."""
-
-    deadline_s = DEADLINE_S  # for how long the driver tries to reach a broker
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         """Check the options and the schema. Raises OptionError if such rows cannot be written."""
         self._options = parse_sink_options(given)
         self._columns = columns_written(schema, self._options.topic)
         if self._options.topic is not None:
-            _check_topic(self._options.bootstrap, self._options.topic, self.deadline_s)
+            _check_topic(self._options.bootstrap, self._options.topic, self._options.connect_timeout_s)
 
     @reported
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -64,8 +59,6 @@ class RowWriter:
 
 class FlowstoneWriter(RowWriter, DataSourceArrowWriter):
     """The writer of batch queries, `df.write.format("flowstone")`."""
-
-    deadline_s = SAVE_DEADLINE_S
 
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:

@@ -23,7 +23,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_flowstone.kafka_options import KAFKA_PREFIX, is_security_option, secured
+from pyspark_flowstone.kafka_options import (
+    CONFIG_FILE,
+    CONNECT_TIMEOUT,
+    CONNECT_TIMEOUT_DEFAULT_S,
+    KAFKA_PREFIX,
+    connect_timeout_s,
+    is_security_option,
+    secured,
+)
 from pyspark_flowstone.values import GivenOptions, OptionError
 
 BOOTSTRAP = "kafka.bootstrap.servers"
@@ -32,8 +40,8 @@ DELIVERY_TIMEOUT, REQUEST_SIZE = "kafka.delivery.timeout.ms", "kafka.max.request
 DELIVERY, SINK_NAME, TRANSACTION_TIMEOUT = "delivery", "sinkName", "kafka.transaction.timeout.ms"
 APP_ID, VERSION = "txnAppId", "txnVersion"
 NAMES = (
-    *("topic", BOOTSTRAP, ACKS, COMPRESSION, IDEMPOTENCE, DELIVERY_TIMEOUT, REQUEST_SIZE),
-    *(DELIVERY, SINK_NAME, TRANSACTION_TIMEOUT, APP_ID, VERSION),
+    *("topic", BOOTSTRAP, CONFIG_FILE, ACKS, COMPRESSION, IDEMPOTENCE, DELIVERY_TIMEOUT, REQUEST_SIZE),
+    *(DELIVERY, SINK_NAME, TRANSACTION_TIMEOUT, APP_ID, VERSION, CONNECT_TIMEOUT),
 )
 _SPELLED = {name.lower(): name for name in NAMES}
 
@@ -117,6 +125,7 @@ class SinkOptions:
     sink_name: str | None = None  # of a sink that delivers exactly once
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_DEFAULT_MS
     numbered: NumberedWrite | None = None  # of a batch query
+    connect_timeout_s: float = CONNECT_TIMEOUT_DEFAULT_S
 
     @property
     def is_exactly_once(self) -> bool:
@@ -127,7 +136,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the parsed options. Raises OptionError if one is invalid."""
     options = GivenOptions(given)
     for name in options.names():
-        _check_name(name)
+        _check_name(name, options.given_name(name))
     bootstrap = (options.get(BOOTSTRAP) or "").strip()
     if not bootstrap:
         raise OptionError(f"{BOOTSTRAP}: the sink needs it, the broker's address, host:port")
@@ -149,6 +158,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         sink_name=_sink_name(options, acks, idempotent),
         transaction_timeout_ms=options.count(TRANSACTION_TIMEOUT) or TRANSACTION_TIMEOUT_DEFAULT_MS,
         numbered=_numbered(options),
+        connect_timeout_s=connect_timeout_s(options),
     )
 
 
@@ -183,11 +193,15 @@ def _numbered(options: GivenOptions) -> NumberedWrite | None:
     return NumberedWrite(app_id, int(version))
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, given: str) -> None:
     if name in _SPELLED or name in OF_SPARK or is_security_option(name):
         return
     if not name.startswith(KAFKA_PREFIX):
-        raise OptionError(f"{name}: the sink has no such option{_meant(name)}")
+        from pyspark_flowstone import options  # which imports this module
+
+        of_source = {each.lower(): each for each in options.NAMES}
+        hint = "; it is one of the source" if name in of_source else _meant(name)
+        raise OptionError(f"{of_source.get(name, given)}: the sink has no such option{hint}")
     setting = name.removeprefix(KAFKA_PREFIX)
     if setting in PRODUCER_TUNING:
         return

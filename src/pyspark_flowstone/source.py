@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from flowstone.client import Cluster
 from flowstone.types import TopicPartition
 from pyspark_flowstone.connections import cluster_of
 from pyspark_flowstone.loss import LossRule
-from pyspark_flowstone.offsets import OffsetRange, split
+from pyspark_flowstone.offsets import OffsetRange, TopicIds, split
 from pyspark_flowstone.options import SourceOptions
 from pyspark_flowstone.positions import (
     ending_offsets,
@@ -28,13 +28,19 @@ from pyspark_flowstone.pushdown import Narrowing, narrowing
 from pyspark_flowstone.reader import read_range
 from pyspark_flowstone.reporting import reported, reported_items
 from pyspark_flowstone.values import OptionError
+from pyspark_flowstone.versions import HAS_FILTER_PUSHDOWN, Filter, warn_of_no_pushdown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def make_reader(options: SourceOptions) -> DataSourceReader:
-    return FilteringReader(options) if options.pushes_filters else FlowstoneReader(options)
+    if not options.pushes_filters:
+        return FlowstoneReader(options)
+    if not HAS_FILTER_PUSHDOWN:
+        warn_of_no_pushdown()
+        return FlowstoneReader(options)
+    return FilteringReader(options)
 
 
 class FlowstoneReader(DataSourceReader):
@@ -47,9 +53,9 @@ class FlowstoneReader(DataSourceReader):
     @reported
     def partitions(self) -> list[InputPartition]:
         cluster = cluster_of(self._options.bootstrap)
-        subscribed = starting_partitions(cluster, self._options)
+        subscribed, topic_ids, _ = starting_partitions(cluster, self._options)
         kept = {each for each in subscribed if self._narrowing.keeps_partition(*each)}
-        ranges = self._narrow(cluster, self._ranges(cluster, subscribed, kept))
+        ranges = self._narrow(cluster, self._ranges(cluster, subscribed, kept, topic_ids))
         parts = split(
             ranges, parts_min=self._options.min_partitions, offsets_max=self._options.records_per_partition_max
         )
@@ -62,11 +68,11 @@ class FlowstoneReader(DataSourceReader):
         return reported_items(read_range(self._options, partition.value))
 
     def _ranges(
-        self, cluster: Cluster, subscribed: set[TopicPartition], kept: set[TopicPartition]
+        self, cluster: Cluster, subscribed: set[TopicPartition], kept: set[TopicPartition], topic_ids: TopicIds
     ) -> list[OffsetRange]:
         """Return the ranges of the partitions in `kept`; options refer to all subscribed partitions."""
         options, rule = self._options, LossRule(is_failure=self._options.fail_on_data_loss)
-        starts = starting_offsets(cluster, self._starting, subscribed, options)
+        starts = starting_offsets(cluster, self._starting, subscribed, topic_ids, options)
         ends = ending_offsets(cluster, self._ending, subscribed, options)
         first, last = log_starts(cluster, kept), log_ends(cluster, kept, options)
         ranges = []
@@ -75,7 +81,7 @@ class FlowstoneReader(DataSourceReader):
                 raise OptionError(
                     f"startingOffsets: {partition} would start at {starts[partition]}, after its end, {ends[partition]}"
                 )
-            wanted = OffsetRange(partition, starts[partition], ends[partition])
+            wanted = OffsetRange(partition, starts[partition], ends[partition], topic_ids.get(partition.topic))
             ranges.append(rule.clip(wanted, first[partition], last[partition]))
         return ranges
 

@@ -1,7 +1,8 @@
 """The stream reader: `spark.readStream.format("flowstone")`.
 
-This class only adapts to Spark's interface. `planner` plans, in one process per query, and `reader` reads, in the
-workers. Spark pickles the object to both, so it contains only options until it is used.
+This class only adapts to Spark's interface, that of PySpark 4.2 and newer; `versions` adapts it to older ones.
+`planner` plans, in one process per query, and `reader` reads, in the workers. Spark pickles the object to both, so it
+contains only options until it is used.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from pyspark_flowstone.connections import settle_process
+from pyspark_flowstone.offsets import JsonOffsets, QueryOffsets, query_offsets, to_json
+from pyspark_flowstone.options import SourceOptions
+from pyspark_flowstone.planner import StreamPlanner
+from pyspark_flowstone.reader import read_range
+from pyspark_flowstone.reporting import reported, reported_items
+from pyspark_flowstone.values import OptionError
+from pyspark_flowstone.versions import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
@@ -18,14 +27,6 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-
-from pyspark_flowstone.connections import settle_process
-from pyspark_flowstone.offsets import JsonOffsets, Offsets, from_json, to_json
-from pyspark_flowstone.options import SourceOptions
-from pyspark_flowstone.planner import StreamPlanner
-from pyspark_flowstone.reader import read_range
-from pyspark_flowstone.reporting import reported, reported_items
-from pyspark_flowstone.values import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,12 +48,17 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @reported
     def initialOffset(self) -> JsonOffsets:  # noqa: N802 - Spark's names, here and below
-        return to_json(self._planner.initial())
+        return to_json(*self._planner.initial())
 
     @reported
     def latestOffset(self, start: Any, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
         is_limited = not isinstance(limit, ReadAllAvailable)
-        return to_json(self._planner.next_end(_offsets(start), is_limited=is_limited))
+        return to_json(*self._planner.next_end(_offsets(start), is_limited=is_limited))
+
+    @reported
+    def first_end(self, limit: ReadLimit) -> JsonOffsets:
+        """Return the end of a run's first micro-batch, without its start; see `versions.stream_reader`."""
+        return to_json(*self._planner.first_end(is_limited=not isinstance(limit, ReadAllAvailable)))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return one of the configured limits. Spark supports only one per query; the planner applies all of them."""
@@ -82,7 +88,7 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @reported
     def commit(self, end: Any) -> None:
-        self._planner.finished(_offsets(end))
+        self._planner.finished(_offsets(end).offsets)
 
     def stop(self) -> None:
         if self._made is not None:
@@ -105,6 +111,12 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Any, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
         self._refuse()
 
+    def first_end(self, limit: ReadLimit) -> JsonOffsets:
+        self._refuse()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._refuse()
 
@@ -115,10 +127,10 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._refuse()
 
 
-def _offsets(value: Any) -> Offsets:
+def _offsets(value: Any) -> QueryOffsets:
     """Return the offsets in a checkpoint, ours or the Kafka connector's. Raises OptionError if there are none."""
     try:
-        return from_json(value, floor=0)
+        return query_offsets(value)
     except ValueError as error:
         raise OptionError(
             f"checkpointLocation: the checkpoint holds no offsets of topics: {error}; start with a new one"

@@ -27,9 +27,14 @@ class GivenOptions:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
+        self._given_names = {name.lower(): name for name in options}
 
     def names(self) -> Iterable[str]:
         return self._values
+
+    def given_name(self, name: str) -> str:
+        """Return a name as the user wrote it. Spark passes names in lower case, so that this is often not known."""
+        return self._given_names[name]
 
     def get(self, name: str) -> str | None:
         return self._values.get(name.lower())

@@ -22,7 +22,7 @@ from unittest.mock import patch
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceStreamWriter, InputPartition, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from flowstone.client.transactions import Transaction
@@ -30,6 +30,8 @@ from pyspark_flowstone import DefaultSource, exactly_once
 from pyspark_flowstone.exactly_once_sink import ExactlyOnceStreamWriter
 from pyspark_flowstone.sink import FlowstoneStreamWriter
 from pyspark_flowstone.stream import FlowstoneStreamReader
+from pyspark_flowstone.versions.stream_reader import for_this_version
+from tests.support.spark.queries import start_available
 
 BATCH_KILLED = 1
 ENVIRONMENT = "FLOWSTONE_TEST_KILL"
@@ -124,6 +126,10 @@ class KilledReader(FlowstoneStreamReader):
         reach("committed", done - 1)
         return super().latestOffset(start, limit)
 
+    def first_end(self, limit: Any) -> Any:
+        reach("planning", current_plan().batches_done)
+        return super().first_end(limit)
+
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
         reach("planned", current_plan().batches_done)
         return super().partitions(start, end)
@@ -186,8 +192,8 @@ class KilledSource(DefaultSource):
     def name(cls) -> str:
         return "killed"
 
-    def streamReader(self, schema: StructType) -> KilledReader:  # noqa: N802
-        return KilledReader(self._source_options())
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return for_this_version(KilledReader(self._source_options()))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         if current_plan().is_exactly_once:
@@ -222,7 +228,7 @@ def main(plan: Plan) -> None:
         rows = exactly_once(rows, bootstrap=plan.bootstrap, topic=plan.sink)
         options |= {"delivery": "exactly-once", "sinkName": plan.sink}
     writer = rows.writeStream.format("killed").options(**options)
-    query = writer.option("checkpointLocation", str(plan.checkpoint)).trigger(availableNow=True).start()
+    query = start_available(writer.option("checkpointLocation", str(plan.checkpoint)))
     query.awaitTermination()
     spark.stop()
 

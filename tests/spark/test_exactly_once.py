@@ -16,6 +16,7 @@ from flowstone.errors import FlowstoneError
 from pyspark_flowstone import exactly_once
 from pyspark_flowstone.placement import check_settings
 from pyspark_flowstone.values import OptionError
+from tests.support.spark.queries import start_available
 
 QUERY_TIMEOUT_S = 120
 
@@ -66,7 +67,7 @@ def start(spark, broker, options, result, tmp_path):
         rows = spark.readStream.format("flowstone").options(**given, maxOffsetsPerTrigger=per_batch).load()
         rows = place(rows.select("key", "value"), bootstrap=broker.bootstrap, topic=result)
         writer = rows.writeStream.format("flowstone").options(**options)
-        return writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
+        return start_available(writer.option("checkpointLocation", str(tmp_path / checkpoint)))
 
     return begin
 

@@ -14,6 +14,7 @@ from bench.servers import Kafka
 from flowstone import read
 from flowstone.client import Cluster
 from pyspark_flowstone import exactly_once
+from tests.support.spark.queries import start_available
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("FLOWSTONE_SPARK_LONG") != "1", reason="takes a minute: set FLOWSTONE_SPARK_LONG=1"
@@ -57,7 +58,7 @@ def test_a_stream_is_written_once_to_kafka_though_a_commit_is_forgotten_and_a_ru
         placed = exactly_once(source.select("key", "value"), bootstrap=kafka, topic="out")
         sink = {"kafka.bootstrap.servers": kafka, "topic": "out", "delivery": "exactly-once", "sinkName": "copy"}
         writer = placed.writeStream.format("flowstone").options(**sink)
-        query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        query = start_available(writer.option("checkpointLocation", str(tmp_path)))
         assert query.awaitTermination(TIMEOUT_S)
 
     run()

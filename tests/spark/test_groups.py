@@ -13,6 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from tests.support.spark.queries import start_available
+
 WAIT_S = 120
 
 
@@ -39,13 +41,8 @@ def committed(broker, topic):
 
 def test_a_query_that_ends_has_committed_its_last_batch(topic, fill, stream, committed, tmp_path):
     fill(topic, ["x"] * 30)
-    query = (
-        stream(groupId="ends", maxOffsetsPerTrigger="20")
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = stream(groupId="ends", maxOffsetsPerTrigger="20").writeStream.format("noop")
+    query = start_available(writer.option("checkpointLocation", str(tmp_path)))
     assert query.awaitTermination(WAIT_S)
     assert committed("ends") == [15, 15]
 
@@ -73,7 +70,7 @@ def test_a_batch_is_not_committed_before_it_is_finished(topic, fill, stream, com
 
     frame = stream(groupId="careful", maxOffsetsPerTrigger="10")
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))
-    assert writer.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+    assert start_available(writer).awaitTermination(WAIT_S)
     assert during == [[0, 0], [5, 5], [10, 10]]
 
 
@@ -91,7 +88,7 @@ class Confession(DataSourceStreamReader):
             json.dump(told | {"session": str(SparkSession.getActiveSession())}, file)
         return {"at": 0}
 
-    def latestOffset(self, start, limit):  # noqa: N802 - Spark's name
+    def latestOffset(self, *_start_and_limit):  # noqa: N802 - Spark's name
         return {"at": 1}
 
     def partitions(self, start, end):

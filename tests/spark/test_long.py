@@ -7,6 +7,8 @@ import threading
 
 import pytest
 
+from tests.support.spark.queries import start_available
+
 pytestmark = [
     pytest.mark.skipif(
         os.environ.get("FLOWSTONE_SPARK_LONG") != "1", reason="takes minutes: set FLOWSTONE_SPARK_LONG=1"
@@ -63,7 +65,7 @@ def test_a_stream_in_many_batches_gives_every_row(spark, broker, filled, rows, t
         subscribe=filled, startingOffsets="earliest", columns="key,value", maxOffsetsPerTrigger="700000"
     ).load()
     writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "table"))
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query = start_available(writer.option("checkpointLocation", str(tmp_path / "checkpoint")))
     assert query.awaitTermination(WAIT_S)
     assert sum(each["numInputRows"] > 0 for each in query.recentProgress) == 8
     assert checksum(spark.read.parquet(str(tmp_path / "table"))) == checksum(rows)

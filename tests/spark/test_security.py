@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import io
+from base64 import b64encode
 
 import pytest
 from pyspark.errors import PySparkException
 
 from flowstone import Broker
+from flowstone.client.brokers import Brokers
+from flowstone.client.security import SecuredBootstrap
+from flowstone.wire.messages import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
 
 @pytest.fixture(scope="module")
 def secured():
-    with Broker(mode="process", security="sasl_tls") as broker:
+    settings = {"delegation.token.secret.key": "a secret of the brokers"}
+    with Broker(mode="process", security="sasl_tls", settings=settings) as broker:
         broker.create_topic("read", partitions=2)
         broker.create_topic("written", partitions=2)
         yield broker
@@ -39,6 +44,23 @@ def test_a_topic_is_read_and_written(spark, secured, tmp_path):
     )
     query.awaitTermination()
     assert len(secured.wait_for("written", 1000)) == 1000
+
+
+def test_a_job_logs_in_with_a_delegation_token(spark, secured, capfd):
+    """So no job needs the password of its owner."""
+    brokers = Brokers(SecuredBootstrap(secured.bootstrap, secured._security.client), "test")
+    token = brokers.ask_any(CreateDelegationTokenRequest(max_lifetime_ms=-1), CreateDelegationTokenResponse, 10.0)
+    brokers.close()
+    password = b64encode(token.hmac).decode()
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    login = f'{module} required username="{token.token_id}" password="{password}" tokenauth="true";'
+    options = {**options_of(secured), "kafka.sasl.jaas.config": login}
+    rows = spark.range(100).selectExpr("cast(id as string) value")
+    rows.write.mode("append").format("flowstone").options(**options, topic="written").save()
+    frame = spark.read.format("flowstone").options(**options, subscribe="written").load()
+    assert frame.count() >= 100
+    assert password not in frame._jdf.queryExecution().toString()
+    assert password not in "".join(capfd.readouterr())
 
 
 def test_no_secret_is_in_a_plan_or_an_error(spark, secured, capfd):

@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.functions import col, expr
 
 from flowstone import Broker
+from tests.support.spark.queries import start_available
 
 QUERY_TIMEOUT_S = 60
 
@@ -32,7 +33,8 @@ def start(broker, tmp_path):
     def begin(rows, topic, *, bootstrap=broker.bootstrap, output_mode="append", trigger=None):
         writer = rows.writeStream.format("flowstone").option("kafka.bootstrap.servers", bootstrap)
         writer = writer.option("topic", topic).option("checkpointLocation", str(tmp_path / f"checkpoint-{topic}"))
-        return writer.outputMode(output_mode).trigger(**(trigger or {"availableNow": True})).start()
+        writer = writer.outputMode(output_mode)
+        return writer.trigger(**trigger).start() if trigger else start_available(writer)
 
     return begin
 

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from scripts.fetch_kafka import FetchError, kafka_home
 
 from bench.servers import Kafka
+from tests.support.spark.queries import start_available
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("FLOWSTONE_SPARK_LONG") != "1", reason="takes a minute: set FLOWSTONE_SPARK_LONG=1"
@@ -75,7 +76,7 @@ def test_a_stream_of_what_was_committed_ends_before_what_is_open(spark, options,
     given = {**options, "kafka.isolation.level": "read_committed", "startingOffsets": "earliest"}
     frame = spark.readStream.format("flowstone").options(**given, maxOffsetsPerTrigger="7").load()
     writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "table"))
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query = start_available(writer.option("checkpointLocation", str(tmp_path / "checkpoint")))
     assert query.awaitTermination(TIMEOUT_S * 2)
     found = spark.read.parquet(str(tmp_path / "table"))
     assert ends(found) == ["committed"]

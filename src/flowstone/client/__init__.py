@@ -21,11 +21,13 @@ if TYPE_CHECKING:
         OffsetsLost,
         OffsetsNotWritten,
         Refused,
+        TopicRecreated,
         UnknownTopic,
     )
     from flowstone.client.fetching import AbortedTransaction, Fetched
     from flowstone.client.offsets import EARLIEST, LATEST, ListedOffset
     from flowstone.client.producer import Producer
+    from flowstone.client.topics import DescribedTopic
 
 __all__ = [
     "EARLIEST",
@@ -36,6 +38,7 @@ __all__ = [
     "ClientError",
     "Cluster",
     "DeliveryFailed",
+    "DescribedTopic",
     "Fetched",
     "GaveUp",
     "ListedOffset",
@@ -43,12 +46,14 @@ __all__ = [
     "OffsetsNotWritten",
     "Producer",
     "Refused",
+    "TopicRecreated",
     "UnknownTopic",
 ]
 
 _MODULES = {
     "AbortedTransaction": "fetching",
     "Cluster": "cluster",
+    "DescribedTopic": "topics",
     "EARLIEST": "offsets",
     "Fetched": "fetching",
     "LATEST": "offsets",

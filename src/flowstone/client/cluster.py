@@ -23,7 +23,7 @@ from flowstone.client.offsets import ListedOffset, list_offsets
 from flowstone.client.response_buffers import ReceiveBuffers
 from flowstone.client.retry_deadline import RetryDeadline
 from flowstone.client.security import ClientSecurity
-from flowstone.client.topics import ensure_topics, partition_counts
+from flowstone.client.topics import DescribedTopic, describe_topics, ensure_topics
 from flowstone.client.transactions import Identity, Transaction, begin
 from flowstone.types import TopicPartition
 
@@ -67,8 +67,18 @@ class Cluster:
 
         Raises GaveUp, which names the addresses, if no broker answers within `deadline_s`; None: within the cluster's.
         """
+        found = self.describe_topics(names, deadline_s=deadline_s)
+        return {name: each.partition_count for name, each in found.items()}
+
+    def describe_topics(
+        self, names: Sequence[str] | None = None, *, deadline_s: float | None = None
+    ) -> dict[str, DescribedTopic]:
+        """Return the topics as `topics` does, with the ids that tell them from topics that were created again.
+
+        Raises GaveUp if no broker answers.
+        """
         deadline = RetryDeadline(self._deadline_s if deadline_s is None else deadline_s, from_now=True)
-        return partition_counts(self.brokers, names, deadline)
+        return describe_topics(self.brokers, names, deadline)
 
     def ensure_topics(self, names: Sequence[str]) -> dict[str, int]:
         """Return how many partitions each topic has, after the broker created those that were missing.
@@ -117,12 +127,19 @@ class Cluster:
         self._groups.commit(group, offsets, metadata, RetryDeadline(self._deadline_s))
 
     def fetch(
-        self, partition: TopicPartition, start: int, end: int, *, read_committed: bool = False
+        self,
+        partition: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        read_committed: bool = False,
+        topic_id: bytes | None = None,
     ) -> Iterator[Fetched]:
         """Yield the batches with the offsets from `start` to before `end`. See `fetching` for where the range ends.
 
         What it yields stays valid for as long as it is held; memory is used again as soon as it is not. Several may be
-        read in turn. Raises OffsetsLost, OffsetsNotWritten or UnknownTopic.
+        read in turn. Raises OffsetsLost, OffsetsNotWritten or UnknownTopic, and TopicRecreated if the topic has another
+        id than `topic_id`, unless that is None.
         """
         assert start >= 0
         reader = RangeReader(
@@ -133,5 +150,6 @@ class Cluster:
             end,
             RetryDeadline(self._deadline_s),
             read_committed=read_committed,
+            topic_id=topic_id,
         )
         return reader.read()

@@ -43,18 +43,21 @@ from flowstone.wire.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     CreateAclsRequest,
+    CreateDelegationTokenRequest,
     DeleteAclsRequest,
     DeleteGroupsRequest,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
+    DescribeDelegationTokenRequest,
     DescribeProducersRequest,
     DescribeShareGroupOffsetsRequest,
     DescribeTransactionsRequest,
     DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
     EndTxnRequest,
+    ExpireDelegationTokenRequest,
     FetchRequest,
     FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
@@ -67,6 +70,7 @@ from flowstone.wire.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     ProduceRequest,
+    RenewDelegationTokenRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
     ShareGroupDescribeRequest,
@@ -79,10 +83,10 @@ from flowstone.wire.messages import (
 CONNECT_TIMEOUT_S = 10.0
 _HINT = ": Flowstone, and Apache Kafka from 3.0 on, have one"
 
-# The API versions that this client is written for. Topic names are needed in requests, so versions with ids only are
-# left out. Kafka 3.0 and later have a version in each range; of DescribeCluster, which is to tell of dead brokers, 4.0.
-# Transactions use the first version of their protocol (see `transactions`): later versions of AddPartitionsToTxn,
-# EndTxn, Produce and TxnOffsetCommit than these belong to the second.
+# The API versions that this client is written for. Topic names are needed in most requests, so versions with ids only
+# are left out; FETCH_BY_ID is for topics whose id is known. Kafka 3.0 and later have a version in each range; of
+# DescribeCluster, which is to tell of dead brokers, 4.0. Transactions use the first version of their protocol (see
+# `transactions`): later versions of AddPartitionsToTxn, EndTxn, Produce and TxnOffsetCommit belong to the second.
 VERSIONS: dict[type[Message], VersionRange] = {
     AddOffsetsToTxnRequest: (1, 4),
     AddPartitionsToTxnRequest: (1, 3),
@@ -102,6 +106,10 @@ VERSIONS: dict[type[Message], VersionRange] = {
     DescribeShareGroupOffsetsRequest: (0, 1),
     DescribeTransactionsRequest: (0, 0),
     DescribeUserScramCredentialsRequest: (0, 0),
+    CreateDelegationTokenRequest: (2, 3),
+    DescribeDelegationTokenRequest: (2, 3),
+    ExpireDelegationTokenRequest: (2, 2),
+    RenewDelegationTokenRequest: (2, 2),
     ElectLeadersRequest: (1, 2),
     EndTxnRequest: (1, 4),
     FetchRequest: (10, 12),
@@ -124,6 +132,9 @@ VERSIONS: dict[type[Message], VersionRange] = {
     UpdateFeaturesRequest: (1, 2),
     WriteTxnMarkersRequest: (1, 2),
 }
+
+
+FETCH_BY_ID: VersionRange = (13, 16)  # later ones are for followers
 
 
 class Address(NamedTuple):
@@ -152,6 +163,7 @@ class Connection:
         except OSError as error:
             raise Disconnected(f"no broker answers at {address} ({error.strerror or error})") from error
         self._agree(timeout_s)
+        self.fetches_by_id = self._session.serves(FetchRequest, FETCH_BY_ID)
         if security.has_sasl:
             self._log_in(timeout_s)
 
@@ -164,12 +176,17 @@ class Connection:
         self.send(request, timeout_s)
         return self.receive(kind, timeout_s)
 
-    def send(self, request: Message, timeout_s: float, *, is_answered: bool = True) -> None:
-        """Send a request; `timeout_s` is how long the broker may accept no bytes. With acks=0 there is no response."""
+    def send(
+        self, request: Message, timeout_s: float, *, is_answered: bool = True, versions: VersionRange | None = None
+    ) -> None:
+        """Send a request; `timeout_s` is how long the broker may accept no bytes. With acks=0 there is no response.
+
+        `versions` are others than VERSIONS has, one of which the broker must have, as with `fetches_by_id`.
+        """
         if not self._unanswered and monotonic() > self._renews_at_s:
             self._log_in(timeout_s)
         with self._closed_by_failure():
-            sent, parts = self._session.encode(request)
+            sent, parts = self._session.encode(request, versions)
             self.stream.send_all(parts, timeout_s)
         if is_answered:
             self._unanswered.append(sent)

@@ -79,6 +79,20 @@ class OffsetsNotWritten(ClientError):
         )
 
 
+class TopicRecreated(ClientError):
+    """The topic was deleted and created again: the records that were to be read are gone."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic} was deleted and created again since its offsets were looked up: the records to be "
+            "read are gone; look the offsets up again"
+        )
+
+
 class DeliveryFailed(ClientError):
     """A batch, and what follows it, may not have been written. The producer accepts no more."""
 

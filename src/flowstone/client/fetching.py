@@ -7,7 +7,9 @@ Rules:
 - the range ends where a batch reaches its end, or where the log proves that there is nothing left: an answer without
   records from below the high watermark (the last stable offset for read_committed) means that compaction took them;
 - a log that starts after the position has lost records, and is `OffsetsLost`: nothing is ever skipped for it;
-- a log that does not reach the end of the range yet is waited for.
+- a log that does not reach the end of the range yet is waited for;
+- a topic whose id is known is fetched by its id, so that no record of a topic that was created again is taken for one
+  of it. Brokers before Kafka 3.1 cannot do that: the id is compared before the first and after the last fetch.
 """
 
 from __future__ import annotations
@@ -18,13 +20,22 @@ from struct import Struct
 from typing import NamedTuple
 
 from flowstone.client.brokers import REQUEST_TIMEOUT_S, Brokers
-from flowstone.client.connection import Connection
-from flowstone.client.errors import BadAnswer, OffsetsLost, OffsetsNotWritten, Retriable, refusal
+from flowstone.client.connection import FETCH_BY_ID, Connection
+from flowstone.client.errors import (
+    BadAnswer,
+    OffsetsLost,
+    OffsetsNotWritten,
+    Retriable,
+    TopicRecreated,
+    UnknownTopic,
+    refusal,
+)
 from flowstone.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from flowstone.client.response_buffers import ReceiveBuffers
 from flowstone.client.retry_deadline import RetryDeadline
+from flowstone.client.topics import describe_topics
 from flowstone.errors import ErrorCode
-from flowstone.types import TopicPartition
+from flowstone.types import ZERO_UUID, TopicPartition
 from flowstone.wire.messages import (
     FetchRequest,
     FetchRequestPartition,
@@ -73,12 +84,14 @@ class RangeReader:
         deadline: RetryDeadline,
         *,
         read_committed: bool,
+        topic_id: bytes | None = None,
     ) -> None:
         self._brokers, self._buffers, self._deadline = brokers, buffers, deadline
-        self._partition, self._read_committed = partition, read_committed
+        self._partition, self._topic_id, self._read_committed = partition, topic_id, read_committed
         self._position, self._end = start, end
         self._bytes_per_offset = 0.0
         self._connection: Connection | None = None
+        self._is_by_name = False  # the fetches were by the topic's name
 
     def read(self) -> Iterator[Fetched]:
         try:
@@ -86,6 +99,8 @@ class RangeReader:
                 fetched = self._next()
                 if fetched is not None:
                     yield fetched
+            if self._is_by_name and self._topic_id is not None:
+                self._check_id()
         finally:
             self._release()
 
@@ -111,6 +126,10 @@ class RangeReader:
         leader = self._brokers.leader(self._partition, self._deadline.left_s)
         if self._connection is None:
             self._connection = self._brokers.borrow(leader.address, self._deadline.left_s)
+        by_id = self._topic_id is not None and self._connection.fetches_by_id
+        if self._topic_id is not None and not by_id and not self._is_by_name:
+            self._check_id()
+        self._is_by_name = not by_id
         max_bytes = self._wanted_bytes()
         wanted = FetchRequestPartition(
             partition=self._partition.partition,
@@ -124,10 +143,14 @@ class RangeReader:
             max_bytes=max_bytes,
             isolation_level=READ_COMMITTED if self._read_committed else READ_UNCOMMITTED,
             session_epoch=NO_SESSION_EPOCH,
-            topics=[FetchRequestTopic(topic=self._partition.topic, partitions=[wanted])],
+            topics=[
+                FetchRequestTopic(
+                    topic=self._partition.topic, topic_id=self._topic_id or ZERO_UUID, partitions=[wanted]
+                )
+            ],
         )
         try:
-            self._connection.send(request, REQUEST_TIMEOUT_S)
+            self._connection.send(request, REQUEST_TIMEOUT_S, versions=FETCH_BY_ID if by_id else None)
         except Retriable:
             self._release()
             raise
@@ -169,9 +192,13 @@ class RangeReader:
         if answer.error_code:
             raise refusal(answer.error_code, self._partition)
         for topic in answer.responses:
+            is_topic = topic.topic == self._partition.topic if self._is_by_name else topic.topic_id == self._topic_id
             for part in topic.partitions:
-                if TopicPartition(topic.topic, part.partition_index) != self._partition:
+                if not is_topic or part.partition_index != self._partition.partition:
                     continue
+                if part.error_code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
+                    self._check_id()
+                    raise Retriable(f"{self._partition}: the broker does not know the topic's id yet")
                 if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise self._explain_out_of_range()
                 if part.error_code:
@@ -180,6 +207,16 @@ class RangeReader:
                 return part
         # The broker leaves out a partition whose bytes are evicted from its page cache again and again.
         raise Retriable(f"{self._partition} is missing in the answer")
+
+    def _check_id(self) -> None:
+        """Raise TopicRecreated if the topic has another id by now, and UnknownTopic if it does not exist."""
+        self._brokers.forget(self._partition)
+        found = describe_topics(self._brokers, [self._partition.topic], RetryDeadline(self._deadline.left_s))
+        topic = found.get(self._partition.topic)
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {self._partition.topic}: check the name, or create it first")
+        if topic.topic_id not in (None, self._topic_id):
+            raise TopicRecreated(self._partition.topic)
 
     def _pass_gap(self, part: FetchResponsePartition) -> None:
         bound = part.last_stable_offset if self._read_committed else part.high_watermark

@@ -12,6 +12,7 @@ from secrets import token_hex
 from typing import Any
 
 from flowstone.authentication import plain
+from flowstone.authentication.delegation_tokens import TOKEN_EXTENSION
 from flowstone.authentication.scram import MECHANISMS, ScramClient, ScramError, salted_password
 from flowstone.client.errors import LoginFailed
 from flowstone.client.security import ClientSecurity
@@ -46,7 +47,8 @@ def login(security: ClientSecurity, broker: str) -> Login:
     if mechanism == "PLAIN":
         answer = yield from _send(plain.encode(security.username, security.password), security, broker)
         return int(answer.session_lifetime_ms)
-    scram = ScramClient(MECHANISMS[mechanism], security.username, token_hex(NONCE_BYTES))
+    extensions = f",{TOKEN_EXTENSION}=true" if security.is_token else ""
+    scram = ScramClient(MECHANISMS[mechanism], security.username, token_hex(NONCE_BYTES), extensions)
     try:
         first = yield from _send(scram.first(), security, broker)
         challenge = scram.parse_challenge(bytes(first.auth_bytes))

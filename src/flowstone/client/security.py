@@ -1,4 +1,4 @@
-"""How a client connects: encryption and login, by Kafka's property names.
+"""How a client connects: encryption and login, by Kafka's property names, also from a properties file.
 
 `default_security` is what connections use that are given nothing else: a command sets it once for its process. Secrets
 are in no `repr`, so that no log, plan or error shows them.
@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Self
 
+from flowstone.authentication.delegation_tokens import TOKEN_EXTENSION
 from flowstone.authentication.jaas import parse_jaas
+from flowstone.config.properties import parse_properties
 from flowstone.errors import ConfigError
 from flowstone.ports.pem_source import PemSource
 from flowstone.ports.tls_contexts import client_context
 
+SERVERS = "bootstrap.servers"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 # Kafka's names, and librdkafka's names of the same properties.
@@ -58,6 +62,8 @@ class ClientSecurity:
     password: str = field(default="", repr=False)
     pem: PemSource = field(default_factory=PemSource)
     checks_host: bool = True
+    # The user is the id of a delegation token.
+    is_token: bool = False
 
     @property
     def has_tls(self) -> bool:
@@ -72,7 +78,15 @@ class ClientSecurity:
         return client_context(self.pem, checks_host=self.checks_host)
 
     def librdkafka(self) -> dict[str, str]:
-        """Return the properties of librdkafka that mean the same. Raises ConfigError if a file is missing."""
+        """Return the properties of librdkafka that mean the same.
+
+        Raises ConfigError if a file is missing, and for a delegation token, with which librdkafka cannot log in.
+        """
+        if self.is_token:
+            raise ConfigError(
+                "sasl.jaas.config: this command connects with librdkafka, which cannot log in with a delegation token "
+                "(tokenauth): log in with a user's password, or use the token with Spark or a Java client"
+            )
         settings = {"security.protocol": self.protocol}
         if self.has_sasl:
             login = {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": self.password}
@@ -176,12 +190,12 @@ def parse_security(properties: Mapping[str, str]) -> ClientSecurity:
         trusted_certificates=values.get("ssl.truststore.certificates", ""),
         **({"versions": tuple(versions)} if versions else {}),
     )
-    user, password, mechanism = _login(values) if protocol.startswith("SASL") else ("", "", "")
-    return ClientSecurity(protocol, mechanism, user, password, pem, checks_host=algorithm.lower() == "https")
+    security = ClientSecurity(protocol, pem=pem, checks_host=algorithm.lower() == "https")
+    return _with_login(security, values) if security.has_sasl else security
 
 
-def _login(values: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return user, password and mechanism."""
+def _with_login(security: ClientSecurity, values: Mapping[str, str]) -> ClientSecurity:
+    """Return the security with user, password and mechanism."""
     mechanism = values.get("sasl.mechanism", "").upper()
     if mechanism not in MECHANISMS:
         raise ConfigError(f"sasl.mechanism: {mechanism!r} is not one of {', '.join(MECHANISMS)}")
@@ -193,4 +207,41 @@ def _login(values: Mapping[str, str]) -> tuple[str, str, str]:
             "sasl.jaas.config: a login needs a user and a password, in sasl.jaas.config or in sasl.username and "
             "sasl.password"
         )
-    return user, password, mechanism
+    is_token = jaas.options.get(TOKEN_EXTENSION, "").lower() == "true"
+    if is_token and not mechanism.startswith("SCRAM"):
+        raise ConfigError(f"sasl.mechanism: a delegation token needs SCRAM-SHA-256 or SCRAM-SHA-512, not {mechanism}")
+    return replace(security, mechanism=mechanism, username=user, password=password, is_token=is_token)
+
+
+# Properties files
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """Return the properties in a file. Raises ConfigError, without their values, if it is unusable."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"cannot read the properties file {path}: {reason}") from None
+    try:
+        values = parse_properties(text, path)
+    except ConfigError:
+        raise ConfigError(f"{path}: a line is not name=value") from None
+    check_properties(values, path)
+    return values
+
+
+def check_properties(values: Mapping[str, str], source: str) -> ClientSecurity:
+    """Return what the properties say. Raises ConfigError if one is unknown or does not fit the others."""
+    unknown = unknown_properties(values)
+    if unknown:
+        raise ConfigError(f"{source}: {unknown[0]} is no property of this client; see docs/security.md")
+    try:
+        return parse_security(values)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def secured_by(path: str, bootstrap: str) -> SecuredBootstrap:
+    """Return the address with the security of the file. Raises ConfigError if it is unusable."""
+    return SecuredBootstrap(bootstrap, check_properties(read_properties(path), path))

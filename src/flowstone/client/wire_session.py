@@ -89,16 +89,23 @@ class WireSession:
             self._versions[api.key] = version
         return version
 
+    def serves(self, request: type[Message], versions: VersionRange) -> bool:
+        """Return whether the broker has one of these versions of a request."""
+        lowest, highest = self._served.get(_API_OF[request].key, (0, -1))
+        return max(lowest, versions[0]) <= min(highest, versions[1])
+
     # Frames
 
-    def encode(self, request: Message) -> tuple[SentRequest, list[Bytes]]:
+    def encode(self, request: Message, versions: VersionRange | None = None) -> tuple[SentRequest, list[Bytes]]:
         """Return what the response will be matched with, and the parts of the frame.
+
+        With `versions` the request takes the newest of these that the broker serves, which has one (`serves`).
 
         Raises BadAnswer if the broker has no version of the request that this side has, and ClientError if a value
         does not fit its field.
         """
         api = _API_OF[type(request)]
-        version = self._version(api)
+        version = self._version(api) if versions is None else min(versions[1], self._served[api.key][1])
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         try:
             body: list[Bytes] = request_encoder(api.key, version)(request)  # type: ignore[assignment]

@@ -8,7 +8,17 @@ import pytest
 from confluent_kafka import TopicPartition as AdminPartition
 from confluent_kafka.admin import AdminClient
 
-from flowstone.client import LATEST, Cluster, GaveUp, OffsetsLost, OffsetsNotWritten, Producer, UnknownTopic
+from flowstone.client import (
+    LATEST,
+    Cluster,
+    GaveUp,
+    OffsetsLost,
+    OffsetsNotWritten,
+    Producer,
+    TopicRecreated,
+    UnknownTopic,
+    connection,
+)
 from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
@@ -185,3 +195,58 @@ def test_a_topic_that_was_deleted_is_named(broker: Broker, cluster: Cluster, fil
     admin.delete_topics([partition.topic])[partition.topic].result(10)
     with pytest.raises(UnknownTopic, match=partition.topic):
         list(cluster.fetch(partition, 0, 10))
+
+
+def recreate(broker: Broker, cluster: Cluster, topic: str, records: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(10)
+    broker.create_topic(topic, partitions=2)
+    with Producer(cluster) as producer:
+        producer.send(TopicPartition(topic, 0), batch_of(*[b"new"] * records), records)
+
+
+@pytest.fixture(params=["by id", "by name"])
+def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How topics can be fetched: by name alone from brokers before Kafka 3.1."""
+    if request.param == "by name":
+        monkeypatch.setattr(connection, "FETCH_BY_ID", (99, 99))
+    return str(request.param)
+
+
+def test_a_topic_with_a_known_id_is_read(cluster: Cluster, fill: Fill, topic: str, served: str):
+    partition = fill(5)
+    topic_id = cluster.describe_topics([topic])[topic].topic_id
+    assert topic_id is not None
+    assert offsets_of(cluster.fetch(partition, 0, 50, topic_id=topic_id)) == list(range(50))
+
+
+def test_a_topic_that_was_created_again_is_not_read(
+    broker: Broker, cluster: Cluster, fill: Fill, topic: str, served: str
+):
+    partition = fill(1)
+    topic_id = cluster.describe_topics([topic])[topic].topic_id
+    recreate(broker, cluster, topic, 20)
+    with pytest.raises(TopicRecreated, match=f"topic {topic} was deleted and created again"):
+        list(cluster.fetch(partition, 0, 10, topic_id=topic_id))
+    assert len(offsets_of(cluster.fetch(partition, 0, 20))) == 20
+
+
+def test_a_topic_that_is_created_again_while_it_is_read_is_an_error(
+    broker: Broker, cluster: Cluster, large: TopicPartition, topic: str, served: str
+):
+    topic_id = cluster.describe_topics([topic])[topic].topic_id
+    fetched = cluster.fetch(large, 0, LARGE_RECORDS, topic_id=topic_id)
+    next(fetched)
+    recreate(broker, cluster, topic, LARGE_RECORDS)
+    with pytest.raises(TopicRecreated):
+        list(fetched)
+
+
+def test_a_topic_with_a_known_id_that_is_gone_is_an_error(broker: Broker, fill: Fill, topic: str):
+    partition = fill(1)
+    with Cluster(broker.bootstrap, deadline_s=1) as cluster:
+        topic_id = cluster.describe_topics([topic])[topic].topic_id
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        admin.delete_topics([topic])[topic].result(10)
+        with pytest.raises(UnknownTopic):
+            list(cluster.fetch(partition, 0, 10, topic_id=topic_id))

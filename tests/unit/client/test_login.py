@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
+from base64 import b64encode
 
 import pytest
 from confluent_kafka import Producer
@@ -14,12 +15,14 @@ from flowstone.client.connection import Address
 from flowstone.client.errors import GaveUp, LoginFailed
 from flowstone.client.peer import Peer, SecuredNetwork
 from flowstone.client.security import ClientSecurity, parse_security
+from flowstone.errors import ConfigError
 from flowstone.ports.clock import SystemClock
 from flowstone.ports.network import SystemNetwork
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import MetadataRequest, MetadataResponse
 from tests.support.running_app import RunningApp
 from tests.support.security.secured import PASSWORD, USER, authority, client_settings, secured_app
+from tests.support.security.tokens import app_with_tokens, create, logged_in
 
 TIMEOUT_S = 10.0
 
@@ -81,6 +84,26 @@ def test_a_client_logs_in_again_before_its_session_ends(broker, directory):
             time.sleep(0.4)
             cluster.topics()
         assert next(iter(cluster.brokers._shared.values())) is connection
+
+
+def test_a_client_logs_in_with_a_delegation_token(tmp_path):
+    with app_with_tokens(tmp_path) as broker:
+        with logged_in(broker, "alice") as alice:
+            token = create(alice)
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        password = b64encode(token.hmac).decode()
+        login = f'{module} required username="{token.token_id}" password="{password}" tokenauth="true";'
+        properties = {
+            "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": login,
+        }  # fmt: skip
+        known = pickle.loads(pickle.dumps(parse_security(properties)))
+        assert password not in repr(known)
+        with Cluster(bootstrap(broker, "SASL_PLAINTEXT"), security=known) as cluster:
+            assert cluster.topics() == {}
+        with pytest.raises(ConfigError, match="librdkafka, which cannot log in with a delegation token"):
+            known.librdkafka()
+        with pytest.raises(ConfigError, match="a delegation token needs SCRAM"):
+            parse_security({**properties, "sasl.mechanism": "PLAIN"})
 
 
 def test_a_peer_logs_in_again_before_its_session_ends(broker, directory):

@@ -3,6 +3,9 @@ from __future__ import annotations
 import pytest
 
 from pyspark_flowstone.reporting import HIDE_TRACEBACK
+from pyspark_flowstone.versions import HAS_FILTER_PUSHDOWN
+
+collect_ignore = [] if HAS_FILTER_PUSHDOWN else ["test_pushdown.py", "test_pushdown_bytes.py"]
 
 
 @pytest.fixture(autouse=True)

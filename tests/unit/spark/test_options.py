@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from flowstone.types import TopicPartition
@@ -13,6 +15,7 @@ from pyspark_flowstone.options import (
     Topics,
     parse_options,
 )
+from pyspark_flowstone.sink_options import parse_sink_options
 from pyspark_flowstone.values import OptionError
 
 NEEDED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
@@ -114,7 +117,7 @@ def test_what_tunes_a_jvm_consumer_has_no_effect():
     [
         (
             {"startingOffset": "earliest"},
-            "startingoffset: the source has no such option; did you mean startingOffsets?",
+            "startingOffset: the source has no such option; did you mean startingOffsets?",
         ),
         ({"kafka.max.pol.records": "5"}, "kafka.max.pol.records: .*; did you mean kafka.max.poll.records?"),
         ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset: set startingOffsets instead"),
@@ -181,3 +184,31 @@ def test_a_batch_read_cannot_end_at_earliest(given):
 def test_a_stream_has_no_end():
     with pytest.raises(OptionError, match="a streaming query has no end"):
         options(endingOffsets="latest").stream_start()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("sinkname", "sinkName: the source has no such option; it is one of the sink"),
+        ("checkpointlocation", "checkpointLocation: the source has no such option"),
+        ("Subscrib", "Subscrib: the source has no such option; did you mean subscribe?"),
+    ],
+)
+def test_a_name_is_spelled_as_users_know_it_although_spark_passes_lower_case(name, sentence):
+    with pytest.raises(OptionError, match=re.escape(sentence)):
+        parse_options({"kafka.bootstrap.servers": "h:1", "subscribe": "a", name: "1"})
+
+
+def test_a_name_of_the_source_is_spelled_by_the_sink():
+    with pytest.raises(OptionError, match="maxOffsetsPerTrigger: the sink has no such option; it is one of the source"):
+        parse_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "a", "maxoffsetspertrigger": "1"})
+
+
+def test_the_time_for_the_first_connection_can_be_set():
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
+    assert parse_options(given).connect_timeout_s == 5
+    assert parse_options({**given, "connectTimeout": "300ms"}).connect_timeout_s == 0.3
+    of_sink = {"kafka.bootstrap.servers": "h:1", "topic": "a", "connectTimeout": "1m"}
+    assert parse_sink_options(of_sink).connect_timeout_s == 60
+    with pytest.raises(OptionError, match="connectTimeout: it has to be above 0"):
+        parse_options({**given, "connectTimeout": "0s"})

@@ -60,7 +60,7 @@ def test_no_rows_have_no_slots():
 
 
 def test_a_partition_that_its_topic_does_not_have_is_refused():
-    with pytest.raises(RowRefused, match="row 1 cannot be written: there is no partition 2"):
+    with pytest.raises(RowRefused, match="topic a has 2 partitions, 0 to 1, and no partition 2"):
         slot_function({"a": 2})(column(["a", "a"], pa.string()), pa.nulls(2, pa.binary()), column([0, 2], pa.int32()))
 
 

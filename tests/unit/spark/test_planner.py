@@ -13,13 +13,13 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from flowstone import Broker
 from pyspark_flowstone.options import parse_options
 from pyspark_flowstone.planner import IDLE_GAP_S, IDLE_WAIT_S
 from pyspark_flowstone.reporting import QueryError
 from pyspark_flowstone.stream import FlowstoneStreamReader
+from pyspark_flowstone.versions import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 ALL = ReadAllAvailable()
 
@@ -69,11 +69,17 @@ def committed(broker, group, topic):
     return [each.offset for each in found]
 
 
+def offsets(checkpointed):
+    """Return what a checkpoint has without the ids of the topics."""
+    return {topic: partitions for topic, partitions in checkpointed.items() if partitions}
+
+
 def test_where_latest_is_does_not_move_between_two_questions(reader, topic, produce):
     source = reader(startingOffsets="latest")
     first = source.initialOffset()
     produce(3)
-    assert source.initialOffset() == first == {topic: {"0": 0, "1": 0}}
+    assert source.initialOffset() == first
+    assert offsets(first) == {topic: {"0": 0, "1": 0}}
 
 
 def test_the_default_limit_is_the_one_that_options_set(reader):
@@ -86,8 +92,8 @@ def test_the_default_limit_is_the_one_that_options_set(reader):
 def test_spark_may_ask_for_everything_whatever_the_options_say(reader, topic, produce):
     produce(10)
     source = reader(maxOffsetsPerTrigger="4")
-    assert source.latestOffset({topic: {"0": 0, "1": 0}}, ReadMaxRows(4)) == {topic: {"0": 4, "1": 0}}
-    assert source.latestOffset({topic: {"0": 0, "1": 0}}, ALL) == {topic: {"0": 10, "1": 0}}
+    assert offsets(source.latestOffset({topic: {"0": 0, "1": 0}}, ReadMaxRows(4))) == {topic: {"0": 4, "1": 0}}
+    assert offsets(source.latestOffset({topic: {"0": 0, "1": 0}}, ALL)) == {topic: {"0": 10, "1": 0}}
 
 
 def test_a_batch_without_anything_to_read_has_no_tasks(reader, topic, produce):
@@ -111,7 +117,8 @@ def test_it_can_be_pickled_as_spark_does_before_it_is_asked_anything(reader, top
 
 
 def test_asked_again_and_again_about_nothing_it_takes_its_time(reader, topic):
-    source, start = reader(), {topic: {"0": 0, "1": 0}}
+    source = reader()
+    start = source.initialOffset()
     assert source.latestOffset(start, ALL) == start
     began = time.monotonic()
     for _ in range(3):
@@ -121,17 +128,20 @@ def test_asked_again_and_again_about_nothing_it_takes_its_time(reader, topic):
 
 def test_asked_again_and_again_about_too_little_it_takes_its_time(reader, topic, produce):
     produce(3)
-    source, start = reader(minOffsetsPerTrigger="5"), {topic: {"0": 0, "1": 0}}
+    source = reader(minOffsetsPerTrigger="5")
+    start = source.initialOffset()
     assert source.latestOffset(start, ReadMinRows(5)) == start
     began = time.monotonic()
     assert source.latestOffset(start, ReadMinRows(5)) == start
     assert time.monotonic() - began > IDLE_WAIT_S * 0.9
     produce(2)
-    assert source.latestOffset(start, ReadMinRows(5)) == {topic: {"0": 5, "1": 0}}
+    assert offsets(source.latestOffset(start, ReadMinRows(5))) == {topic: {"0": 5, "1": 0}}
 
 
+@pytest.mark.measures_time
 def test_after_a_batch_it_answers_at_once(reader, topic):
-    source, start = reader(), {topic: {"0": 0, "1": 0}}
+    source = reader()
+    start = source.initialOffset()
     source.latestOffset(start, ALL)
     time.sleep(IDLE_GAP_S * 1.5)  # as long as another source's batch, at least
     began = time.monotonic()
@@ -141,12 +151,13 @@ def test_after_a_batch_it_answers_at_once(reader, topic):
 
 def test_while_it_takes_its_time_a_record_is_seen_at_once(reader, topic, produce, monkeypatch):
     monkeypatch.setattr("pyspark_flowstone.planner.IDLE_WAIT_S", 30.0)
-    source, start = reader(), {topic: {"0": 0, "1": 0}}
+    source = reader()
+    start = source.initialOffset()
     source.latestOffset(start, ALL)
     writer = threading.Timer(0.2, produce, [1])
     writer.start()
     began = time.monotonic()
-    assert source.latestOffset(start, ALL) == {topic: {"0": 1, "1": 0}}
+    assert offsets(source.latestOffset(start, ALL)) == {topic: {"0": 1, "1": 0}}
     assert time.monotonic() - began < 10
     writer.join()
 
@@ -157,7 +168,7 @@ def test_what_comes_after_the_end_was_pinned_does_not_count(reader, topic, produ
     source.prepareForTriggerAvailableNow()
     produce(4)
     end = source.latestOffset({topic: {"0": 0, "1": 0}}, ALL)
-    assert end == {topic: {"0": 4, "1": 0}}
+    assert offsets(end) == {topic: {"0": 4, "1": 0}}
     assert source.latestOffset(end, ALL) == end
 
 
@@ -165,7 +176,7 @@ def test_fewer_offsets_than_wanted_do_not_hold_up_a_query_that_ends(reader, topi
     produce(4)
     source = reader(minOffsetsPerTrigger="100")
     source.prepareForTriggerAvailableNow()
-    assert source.latestOffset({topic: {"0": 0, "1": 0}}, ReadMinRows(100)) == {topic: {"0": 4, "1": 0}}
+    assert offsets(source.latestOffset({topic: {"0": 0, "1": 0}}, ReadMinRows(100))) == {topic: {"0": 4, "1": 0}}
 
 
 def test_a_checkpoint_of_something_else_is_refused(reader):
@@ -189,7 +200,7 @@ def test_a_group_with_members_is_left_alone_and_the_query_goes_on(broker, reader
         member.subscribe([topic])
         assert member.poll(10) is not None
         source = reader(groupId="taken")
-        assert source.latestOffset({topic: {"0": 0, "1": 0}}, ALL) == {topic: {"0": 5, "1": 0}}
+        assert offsets(source.latestOffset({topic: {"0": 0, "1": 0}}, ALL)) == {topic: {"0": 5, "1": 0}}
         source.latestOffset({topic: {"0": 5, "1": 0}}, ALL)
     finally:
         member.close()

@@ -39,11 +39,11 @@ def test_partitions_and_topics_are_chosen_by_every_equality():
 def test_the_narrowest_bounds_on_offsets_count():
     filters = [GreaterThan(("offset",), 4), GreaterThanOrEqual(("offset",), 3), LessThanOrEqual(("offset",), 8)]
     whole = OffsetRange(TopicPartition("a", 0), 0, 100)
-    assert narrowing(filters).narrow(whole) == (("a", 0), 5, 9)
+    assert narrowing(filters).narrow(whole) == OffsetRange(TopicPartition("a", 0), 5, 9)
 
 
 def test_an_offset_that_equals_a_value_is_that_one():
-    assert narrowing([EqualTo(("offset",), 7)]).narrow(OffsetRange(TopicPartition("a", 0), 0, 9))[1:] == (7, 8)
+    assert narrowing([EqualTo(("offset",), 7)]).narrow(OffsetRange(TopicPartition("a", 0), 0, 9))[1:3] == (7, 8)
 
 
 def test_times_within_a_millisecond_are_rounded_to_what_records_can_have():

@@ -1,6 +1,6 @@
 """A driver of its own: copies a topic with a streaming query and counts both with batch reads.
 
-    python cluster_query.py MASTER BOOTSTRAP FOLDER
+    python cluster_query.py MASTER BOOTSTRAP FROM TO CHECKPOINT RECORDS_PER_TRIGGER
 
 Prints the number of records in both topics and the processes that read them.
 """
@@ -11,26 +11,27 @@ import sys
 
 from pyspark.sql import SparkSession
 
-END_TIMEOUT_S = 180
+END_TIMEOUT_S = 500
 
 
-def main(master: str, bootstrap: str, folder: str) -> None:
+def main(master: str, bootstrap: str, source: str, target: str, checkpoint: str, per_trigger: str) -> None:
     spark = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.memory", "512m")
-        .config("spark.executorEnv.PYTHONPATH", ":".join(sys.path))
+        .config("spark.executor.cores", "1")
         .getOrCreate()
     )
     where = {"kafka.bootstrap.servers": bootstrap}
-    read = spark.readStream.format("flowstone").options(**where, subscribe="from", startingOffsets="earliest").load()
-    writer = read.select("key", "value").writeStream.format("flowstone").options(**where, topic="to")
-    query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
+    read = spark.readStream.format("flowstone").options(**where, subscribe=source, startingOffsets="earliest")
+    rows = read.option("maxOffsetsPerTrigger", per_trigger).load().select("key", "value")
+    writer = rows.writeStream.format("flowstone").options(**where, topic=target)
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     assert query.awaitTermination(END_TIMEOUT_S)
     counts = [
-        spark.read.format("flowstone").options(**where, subscribe=topic).load().count() for topic in ("from", "to")
+        spark.read.format("flowstone").options(**where, subscribe=topic).load().count() for topic in (source, target)
     ]
     hosts = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1  # without the driver
     print(f"counts {counts[0]} {counts[1]} executors {hosts}", flush=True)
