@@ -22,6 +22,7 @@ PLANTED = {
     "frames": ("frames.c", "if (stored > end - at)", "if (stored > end - at + 64)"),
     "refused_records": ("records.h", "if (length > end - *at)", "if (length > end - *at + 64)"),
     "stored_records": ("records.h", "if (*length > end - *at)", "if (*length > end - *at + 64)"),
+    "json_rows": ("json_scan.h", "while (here < end && *here", "while (here <= end && *here"),
     "batches": ("batches.c", "end <= column->data_bytes", "end <= column->data_bytes + 1"),
 }
 

@@ -33,12 +33,12 @@ class StandaloneCluster:
 
 
 @contextmanager
-def standalone_cluster(directory: Path, workers: int) -> Iterator[StandaloneCluster]:
-    """Run a master and workers with one core each."""
+def standalone_cluster(directory: Path, workers: int, *, python: str = sys.executable) -> Iterator[StandaloneCluster]:
+    """Run a master and workers with one core each, whose machines have `python` for tasks."""
     port = free_ports()
     address = f"spark://127.0.0.1:{port}"
     with ExitStack() as running:
-        _start(running, directory, "master.Master", "New state: ALIVE", ["--port", str(port)])
+        _start(running, directory, "master.Master", "New state: ALIVE", ["--port", str(port)], python)
         started = [
             _start(
                 running,
@@ -46,6 +46,7 @@ def standalone_cluster(directory: Path, workers: int) -> Iterator[StandaloneClus
                 "worker.Worker",
                 "Successfully registered with master",
                 ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"work-{number}"), address],
+                python,
             )
             for number in range(workers)
         ]
@@ -53,11 +54,11 @@ def standalone_cluster(directory: Path, workers: int) -> Iterator[StandaloneClus
 
 
 def _start(
-    running: ExitStack, directory: Path, name: str, sentence: str, arguments: list[str]
+    running: ExitStack, directory: Path, name: str, sentence: str, arguments: list[str], python: str
 ) -> subprocess.Popen[bytes]:
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / f"{name}.log"
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**os.environ, "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0"]
     with log.open("w") as file:
         process = subprocess.Popen([*command, *arguments], stdout=file, stderr=file, env=environment)

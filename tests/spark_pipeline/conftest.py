@@ -12,16 +12,24 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flowstone import Broker
+from flowstone.pipeline.engine import supervisor
 from tests.spark_pipeline.shop import Shop
 
 # The first query of a session takes its time, and a test that is cut off takes the session with it.
 TEST_TIMEOUT_S = 300
+# How often a run looks whether its queries have ended: most have in less time than it usually waits.
+POLL_S = 0.03
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "POLL_S", POLL_S)
 
 
 @pytest.fixture(scope="session")

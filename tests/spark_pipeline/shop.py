@@ -58,11 +58,11 @@ class Shop:
     def load(self) -> PipelineModel:
         return load(self.directory)
 
-    def feed(self, rows: Iterable[object]) -> None:
-        """Write rows to the source's topic: bytes as they are, others as JSON."""
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
+    def feed(self, rows: Iterable[object], key: str | None = None) -> None:
+        """Write rows to the source's topic: bytes as they are, others as JSON. Those with one key stay in order."""
+        producer = Producer(self.broker.client_config)
         for row in rows:
-            producer.produce(self.topic("in"), row if isinstance(row, bytes) else json.dumps(row).encode())
+            producer.produce(self.topic("in"), row if isinstance(row, bytes) else json.dumps(row).encode(), key)
         assert producer.flush(FLUSH_TIMEOUT_S) == 0
 
     def run(self, *, restarts: int = 0, reporter: Reporter | None = None) -> RunSummary:
@@ -85,7 +85,7 @@ class Shop:
         return found
 
     def _topics(self) -> set[str]:
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
+        producer = Producer(self.broker.client_config)
         return set(producer.list_topics(timeout=FLUSH_TIMEOUT_S).topics)
 
 

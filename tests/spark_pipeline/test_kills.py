@@ -114,7 +114,7 @@ def test_each_record_arrives_once_whatever_is_killed(spark: SparkSession, own_br
             assert driver.started.wait(START_TIMEOUT_S), driver.lines
             assert driver.is_alive, driver.lines
             time.sleep(chance.uniform(0, DELAY_MAX_S))
-            if kill % 2:
+            if kill % 2 == 0:
                 own_broker.kill()
                 time.sleep(chance.uniform(0, DOWNTIME_MAX_S))
                 own_broker.restart()

@@ -87,7 +87,5 @@ def test_letters_of_a_step_with_state_go_back_to_their_topic(shop: Shop) -> None
     )
     assert "the step sums keeps state" in refusal(shop, "letters", "retry", directory, "--all")
     assert document(shop, "letters", "retry", directory, "--all", "--to-source")["retried"] == 1
-    assert [(each.value, list(each.headers)) for each in shop.out("in")] == [
-        (b"junk", []),
-        (b"junk", [("flowstone.retries", b"1")]),
-    ]
+    found = sorted((list(each.headers) for each in shop.out("in") if each.value == b"junk"), key=len)
+    assert found == [[], [("flowstone.retries", b"1")]]

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from flowstone.pipeline.errors import PipelineError
+from flowstone.pipeline.operations import replay
 from flowstone.pipeline.state import StateStore
 from tests.spark_pipeline.commands import command, document, refusal
 from tests.spark_pipeline.shop import STEPS, Shop, order
@@ -70,3 +75,31 @@ def test_a_plan_says_what_changed_and_what_that_does(shop: Shop) -> None:
     shop.declare(STEPS.replace("return orders.where", "return orders.distinct().where"))
     again = document(shop, "plan", directory)
     assert {each["query"]: each["checkpoint"] for each in again["queries"]}[f"{shop.name}.sums"] == "not run any more"
+
+
+def recreate(shop: Shop) -> None:
+    admin = AdminClient({"bootstrap.servers": shop.broker.bootstrap, "log_level": 0})
+    admin.delete_topics([shop.topic("in")])[shop.topic("in")].result(20)
+    shop.broker.create_topic(shop.topic("in"))
+
+
+def test_a_source_that_was_created_again_is_not_read_on_at_the_old_offsets(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = str(shop.directory)
+    shop.feed(map(order, range(3)))
+    shop.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(replay, "write_all", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            document(shop, "replay", directory, "--from", "earliest", "--yes")
+    recreate(shop)
+    shop.feed(map(order, range(10, 15)))
+    with pytest.raises(PipelineError, match="was deleted and created again") as refused:
+        shop.run()
+    assert "flowstone pipeline reset --to earliest" in str(refused.value)
+    with pytest.raises(Exception, match="was deleted and created again"):
+        document(shop, "replay", directory, "--continue")
+    document(shop, "reset", directory, "--to", "earliest", "--yes")
+    shop.run()
+    assert shop.rows() == [order(number) for number in (*range(3), *range(10, 15))]

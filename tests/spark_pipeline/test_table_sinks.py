@@ -35,7 +35,7 @@ def test_a_topic_and_tables_have_each_row_once_although_a_run_fails_between_them
     spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.declare(STEPS + SINKS)
-    shop.feed([*map(order, range(20)), order(20, 101.0)])
+    shop.feed([*map(order, range(20)), order(20, 101.0)], key="the last of each customer is known")
     failed: list[str] = []
 
     def fail_once(sink: Any, rows: Any, batch: Any) -> tables.Written:

@@ -212,6 +212,7 @@ class PipelineModel:
         ""  # a directory that all of Spark's machines reach; empty: CHECKPOINTS in the pipeline's directory
     )
     cases: tuple[Case, ...] = ()
+    config: str = ""  # a client's properties file, absolute or relative to the directory: how to connect to the broker
 
     @property
     def letters_topic(self) -> str:

@@ -8,10 +8,13 @@ from decimal import Decimal
 
 import pytest
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as sf
 
 from flowstone.pipeline import PipelineError, formats
-from flowstone.pipeline.model import ERROR, Format, FormatKind
-from tests.spark_pipeline.formats.format_records import cause, decoded, fields
+from flowstone.pipeline.formats import json_arrow
+from flowstone.pipeline.model import ERROR, RECORD, Format, FormatKind
+from tests.spark_pipeline.formats import json_texts
+from tests.spark_pipeline.formats.format_records import cause, decoded, fields, records
 
 JSON = Format(
     FormatKind.JSON,
@@ -137,3 +140,30 @@ def test_a_schema_that_cannot_be_used_is_refused(spark: SparkSession, schema: st
 def test_text_takes_one_column(spark: SparkSession) -> None:
     with pytest.raises(PipelineError, match="takes one string column"):
         formats.encode(formats.columns_of(JSON), Format(FormatKind.TEXT), "t-value")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_json_is_decoded_the_same_with_and_without_the_native_kernel(
+    spark: SparkSession, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = f"{json_texts.COLUMNS.replace('number int', 'number int NOT NULL')}, made timestamp"
+    values = [*json_texts.random_values(2500, seed=23), *GOOD, *BAD]
+    values += [each.replace(b"{", b'{"number":1,', 1) for each in values]
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        fast = as_text(spark, values, Format(FormatKind.JSON, columns))
+        monkeypatch.setattr(json_arrow, "fields_of", lambda columns: None)
+        slow = as_text(spark, values, Format(FormatKind.JSON, columns))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert sum(row[ERROR] is None for row in slow) > 1000
+    assert sum(row[ERROR] is not None for row in slow) > 1000
+    for value, one, other in zip(values, fast, slow, strict=True):
+        assert one == other, value
+
+
+def as_text(spark: SparkSession, values: list[bytes], format: Format) -> list[Row]:
+    """Return the decoded rows with all fields as Spark's text, which has what Python's types cannot hold."""
+    frame = formats.decode(records(spark, values), format, spark)
+    columns = (sf.col(each).cast("string").alias(each) for each in frame.columns if each not in (RECORD, ERROR))
+    return sorted(frame.select(sf.col(RECORD)["offset"], *columns, ERROR).collect(), key=lambda row: row[0])

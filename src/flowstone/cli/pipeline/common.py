@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flowstone.cli.common.connection_options import client_file
 from flowstone.cli.common.errors import CommandError
 
 if TYPE_CHECKING:
@@ -31,21 +32,27 @@ PipelineBootstrap = Annotated[
 ]
 
 
-def load_model(directory: Path, bootstrap: str = "") -> PipelineModel:
-    """Return the pipeline of a directory. Raises CommandError if what it needs is not installed."""
-    from dataclasses import replace
+def load_model(directory: Path, bootstrap: str | None = None) -> PipelineModel:
+    """Return the pipeline of a directory. Raises CommandError if what it needs is missing or too old.
 
+    With `bootstrap`, which may be empty, it can be used to connect to a broker.
+    """
     try:
         import pyspark  # noqa: F401
         import yaml  # noqa: F401
+
+        import pyspark_flowstone.versions  # noqa: F401
     except ImportError as error:
+        if error.name is None:  # PySpark is too old
+            raise CommandError(str(error)) from None
         raise CommandError(
             f"pipelines need the package {error.name}; install it with `pip install 'flowstone[pipeline]'`"
         ) from None
     from flowstone.pipeline.authoring.loading import load
+    from flowstone.pipeline.connecting import connected
 
     model = load(directory)
-    return replace(model, bootstrap=bootstrap) if bootstrap else model
+    return model if bootstrap is None else connected(model, bootstrap, client_file())
 
 
 @contextmanager

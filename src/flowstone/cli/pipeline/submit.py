@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from flowstone.cli.common.connection_options import client_file
 from flowstone.cli.common.errors import CommandError
 from flowstone.cli.pipeline.common import Directory, PipelineBootstrap, exit_statuses, load_model
 
@@ -48,7 +49,14 @@ def submit(
     with exit_statuses():
         model = load_model(directory, bootstrap)
         chosen = Submission(
-            master or model.master or "local[*]", deploy_mode, once, python, bootstrap, _settings(conf), argument or ()
+            master or model.master or "local[*]",
+            deploy_mode,
+            once,
+            python,
+            bootstrap,
+            _settings(conf),
+            argument or (),
+            client_file(),
         )
         if bundle is not None:
             print(f"wrote {write_bundle(model, chosen, bundle)}")

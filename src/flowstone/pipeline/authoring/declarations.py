@@ -85,6 +85,7 @@ class Pipeline:
         name: str,
         *,
         bootstrap: str = "127.0.0.1:9092",
+        config: str = "",
         dead_letters: str = "",
         delivery: str = Delivery.EXACTLY_ONCE,
         trigger: Trigger | None = None,
@@ -98,7 +99,7 @@ class Pipeline:
             trigger or Trigger(),
             master,
         )
-        self._spark, self._checkpoints = dict(spark or {}), checkpoints
+        self._spark, self._checkpoints, self._config = dict(spark or {}), checkpoints, config
         self._sources: list[Source] = []
         self._steps: list[Step] = []
         self._sinks: list[Sink] = []
@@ -183,6 +184,7 @@ class Pipeline:
             self._spark,
             self._checkpoints,
             tuple(self._cases),
+            self._config,
         )
 
 

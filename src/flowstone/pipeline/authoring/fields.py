@@ -191,6 +191,7 @@ SINKS = (TOPIC_SINK, DELTA_SINK, ICEBERG_SINK, PARQUET_SINK, CONSOLE)
 PIPELINE = (
     Field("name", Type.TEXT, "its name, by which its state on the broker is found", is_required=True),
     Field("bootstrap", Type.TEXT, "the broker's address, or several separated by commas", "`127.0.0.1:9092`"),
+    Field("config", Type.TEXT, "a client's properties file with encryption and login; `--config` overrides it"),
     Field("dead_letters", Type.TEXT, "the topic of dead letters", "`<name>-letters`"),
     Field(
         "delivery",

@@ -9,7 +9,8 @@ import importlib.util
 import linecache
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -76,7 +77,8 @@ def _import(script: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
-        spec.loader.exec_module(module)
+        with _no_bytecode():
+            spec.loader.exec_module(module)
     except PipelineError as error:
         raise error if error.place else PipelineError(str(error), _place_in(script, error)) from error
     except SyntaxError as error:
@@ -84,6 +86,16 @@ def _import(script: Path) -> ModuleType:
     except Exception as error:
         raise PipelineError(f"{type(error).__name__}: {error}", _place_in(script, error)) from error
     return module
+
+
+@contextmanager
+def _no_bytecode() -> Iterator[None]:
+    """Keep Python from writing `__pycache__` into the pipeline's directory inside the block."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def module_name(directory: Path) -> str:

@@ -6,7 +6,6 @@ do not meet. Everything else follows from these, unless a step without expectati
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _SOURCE, _STEP, _ROWS = "source", "step", "rows"
+_NOTHING = "CAST(array() AS array<string>)"
 
 
 @dataclass(frozen=True)
@@ -53,24 +53,24 @@ def count(
     for name, rows in decoded.items():
         from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-        failed = F.when(rows[ERROR].isNotNull(), F.lit("failed")).otherwise(F.lit(""))
+        failed = F.when(rows[ERROR].isNotNull(), F.array(F.lit("failed"))).otherwise(F.expr(_NOTHING))
         parts.append(_part(rows, _SOURCE, name, failed))
         known |= {id(rows): (_SOURCE, name, True), id(good[name]): (_SOURCE, name, False)}
     for each in checked:
         from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
         assert each.all_rows is not None
-        parts.append(_part(each.all_rows, _STEP, each.step.name, F.to_json(UNMET)))
+        parts.append(_part(each.all_rows, _STEP, each.step.name, F.col(UNMET)))
         known |= {id(each.given): (_STEP, each.step.name, True), id(each.rows): (_STEP, each.step.name, False)}
     parts += [_part(rows, _ROWS, name) for name, rows in more.items() if id(rows) not in known]
     counts = Counts()
     kept: dict[tuple[str, str, bool], int] = {}
     steps = {each.step.name: each.step for each in checked}
-    for kind, node, name, number in _counted(parts):
+    for kind, node, names, number in _counted(parts):
         if kind == _ROWS:
             counts.rows[node] = number
             continue
-        is_kept = not name if kind == _SOURCE else _add_step(counts, steps[node], json.loads(name), number)
+        is_kept = not names if kind == _SOURCE else _add_step(counts, steps[node], names, number)
         if kind == _SOURCE and not is_kept:
             counts.undecoded[node] = number
         for is_all in (True, False) if is_kept else (True,):
@@ -92,15 +92,16 @@ def _add_step(counts: Counts, step: Step, unmet: Sequence[str], number: int) -> 
     return not any(actions[name] in (Action.DROP, Action.DIVERT) for name in unmet)
 
 
-def _part(rows: DataFrame, kind: str, node: str, name: Column | None = None) -> DataFrame:
+def _part(rows: DataFrame, kind: str, node: str, names: Column | None = None) -> DataFrame:
+    """Return what tells for each row where it is counted: kind, node, and the checks that it fails."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-    named = F.lit("") if name is None else name
-    return rows.select(F.lit(kind).alias("kind"), F.lit(node).alias("node"), named.alias("name"))
+    failed = F.expr(_NOTHING) if names is None else names
+    return rows.select(F.lit(kind).alias("kind"), F.lit(node).alias("node"), failed.alias("names"))
 
 
-def _counted(parts: Sequence[DataFrame]) -> list[tuple[str, str, str, int]]:
+def _counted(parts: Sequence[DataFrame]) -> list[tuple[str, str, Sequence[str], int]]:
     if not parts:
         return []
-    counted = reduce(lambda one, other: one.union(other), parts).groupBy("kind", "node", "name").count()
-    return [(row["kind"], row["node"], row["name"], row["count"]) for row in counted.collect()]
+    counted = reduce(lambda one, other: one.union(other), parts).groupBy("kind", "node", "names").count()
+    return [(row["kind"], row["node"], row["names"], row["count"]) for row in counted.collect()]

@@ -1,20 +1,31 @@
-"""The rows of all nodes for given rows of sources: in a micro-batch, a test, a diff or a backfill."""
+"""The rows of all nodes for given rows of sources: in a micro-batch, a test, a diff or a backfill.
+
+Rows carry their record in the column RECORD from the source to the outputs, which mostly drop it. A micro-batch is kept
+in memory for all outputs, and the record is the larger part of a row. Spark's optimizer knows which columns the outputs
+need, so it is asked, with a stand-in for the rows (`are_records_needed`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowstone.pipeline.engine import letters
 from flowstone.pipeline.engine.counting import Counts, count
 from flowstone.pipeline.engine.sources import split_errors
 from flowstone.pipeline.engine.steps import StepRows, apply_step, check_rows, unmet_message
 from flowstone.pipeline.errors import ExpectationFailed
-from flowstone.pipeline.model import Action, PipelineModel, Step
+from flowstone.pipeline.model import ERROR, RECORD, Action, PipelineModel, Sink, Step, TableSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_UNEXPECTED = (
+    "the column _record of good rows is used, and was not when the query started: a step returns another plan than "
+    "before; start the pipeline again"
+)
 
 
 @dataclass
@@ -27,8 +38,11 @@ class Evaluation:
     undecoded: dict[str, DataFrame] = field(default_factory=dict)  # by source
     checked: list[StepRows] = field(default_factory=list)  # steps with expectations
 
-    def add_source(self, name: str, decoded: DataFrame) -> None:
+    def add_source(self, name: str, decoded: DataFrame, *, has_records: bool = True) -> None:
+        """Add the rows of a source. Without records, good rows have lost RECORD, and using it fails."""
         self.frames[name], failed = split_errors(decoded)
+        if not has_records:
+            self.frames[name] = refused(self.frames[name])
         if failed is not None:
             self.decoded[name], self.undecoded[name] = decoded, failed
 
@@ -77,3 +91,62 @@ class Evaluation:
                         "written; correct the data or the expectation and start the pipeline again",
                         expectation.declared_at,
                     )
+
+
+def stand_in(rows: DataFrame) -> DataFrame:
+    """Return a DataFrame with the columns of the rows and nothing in it, which the optimizer takes for a real one."""
+    spark = rows.sparkSession
+    return spark.createDataFrame(spark.sparkContext.emptyRDD(), rows.schema)
+
+
+def are_records_needed(evaluation: Evaluation, sinks: tuple[Sink, ...], given: DataFrame) -> bool:
+    """Return whether an output of the evaluation, whose source is the stand-in `given`, uses RECORD of good rows."""
+    source = given._jdf.queryExecution().analyzed().rdd().id()
+    return any(_uses_record(each, source) for each in _outputs(evaluation, sinks))
+
+
+def _outputs(evaluation: Evaluation, sinks: tuple[Sink, ...]) -> Iterator[DataFrame]:
+    for sink in sinks:
+        rows = evaluation.frames[sink.input]
+        # An upsert finds the last of several rows by the record's offset.
+        is_ordered = isinstance(sink.target, TableSink) and sink.target.keys
+        yield rows if is_ordered else rows.drop(RECORD)
+    for each in evaluation.checked:
+        if each.diverted is not None:
+            yield each.diverted
+
+
+def _uses_record(rows: DataFrame, source: int) -> bool:
+    if RECORD in rows.columns:
+        return True
+    for operator in _operators(rows._jdf.queryExecution().optimizedPlan()):
+        if operator.children().size():
+            is_used = f"{RECORD}#" in operator.references().mkString(" ")
+        else:
+            # A step may have rows computed by itself, with all their columns.
+            is_source = operator.nodeName() == "LogicalRDD" and operator.rdd().id() == source
+            is_used = not is_source and f"{RECORD}#" in operator.output().mkString(" ")
+        if is_used:
+            return True
+    return False
+
+
+def _operators(plan: Any) -> Iterator[Any]:
+    yield plan
+    children = plan.children()
+    for number in range(children.size()):
+        yield from _operators(children.apply(number))
+
+
+def without_records(rows: DataFrame) -> DataFrame:
+    """Return the rows with RECORD only where there is an ERROR."""
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    return rows.withColumn(RECORD, F.when(F.col(ERROR).isNotNull(), F.col(RECORD)))
+
+
+def refused(rows: DataFrame) -> DataFrame:
+    """Return the rows with a RECORD that fails the query if it is used after all, rather than being NULL."""
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    return rows.withColumn(RECORD, F.raise_error(F.lit(_UNEXPECTED)).cast(rows.schema[RECORD].dataType))

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from flowstone.pipeline import formats, tables
+from flowstone.pipeline.connecting import spark_options
 from flowstone.pipeline.engine.letters import COLUMNS, EMPTY_HEADERS
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import RECORD, ConsoleSink, Delivery, PipelineModel, Sink, TableSink, TopicSink
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 # A column that steps may leave in their rows to say in which order rows with the same key were written.
 ORDER = "_order"
+CONNECT_TIMEOUT_S = 60  # longer than the restart of a broker takes
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,11 @@ def write_records(model: PipelineModel, parts: Sequence[tuple[str, DataFrame]], 
     if not parts:
         return
     rows = reduce(lambda one, other: one.unionByName(other), (each.select(*COLUMNS) for _topic, each in parts))
-    options = {"kafka.bootstrap.servers": model.bootstrap, **_sink_options(model)}
+    options = {**spark_options(model), "connectTimeout": f"{CONNECT_TIMEOUT_S}s"}
+    options |= _sink_options(model)
     if model.delivery == Delivery.EXACTLY_ONCE:
-        rows = exactly_once(rows, bootstrap=model.bootstrap, topic=sorted({topic for topic, _rows in parts}))
+        topics = sorted({topic for topic, _rows in parts})
+        rows = exactly_once(rows, bootstrap=model.bootstrap, topic=topics, connect_timeout_s=CONNECT_TIMEOUT_S)
         options |= {"delivery": "exactly-once", "sinkName": batch.query}
         options |= {"txnAppId": batch.query_id, "txnVersion": str(batch.number)}
     rows.write.format("flowstone").options(**options).mode("append").save()

@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowstone.pipeline.engine.checkpoints import read_text
 from flowstone.pipeline.engine.counting import Counts
-from flowstone.pipeline.engine.evaluation import Evaluation
+from flowstone.pipeline.engine.evaluation import Evaluation, are_records_needed, stand_in, without_records
 from flowstone.pipeline.engine.outputs import MicroBatchId, write_all
 from flowstone.pipeline.engine.queries import Query, root_rows
 from flowstone.pipeline.engine.sources import Range, is_stream, read_batch
 from flowstone.pipeline.errors import PipelineError
-from flowstone.pipeline.model import PipelineModel, Trigger, TriggerKind
+from flowstone.pipeline.model import (
+    ERROR,
+    RECORD,
+    FileSource,
+    PipelineModel,
+    TableSource,
+    TopicSource,
+    Trigger,
+    TriggerKind,
+)
+from flowstone.types import topic_ids_among
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,18 +74,28 @@ def start_query(
     checkpoint, ranges = start.checkpoint, start.ranges
     rows = root_rows(spark, model, query, ranges)
     writer = rows.writeStream.queryName(query.name).outputMode(query.output_mode)
-    writer = _triggered(writer.option("checkpointLocation", checkpoint), trigger)
     body = _Body(model, query, checkpoint, listener)
+    writer = writer.option("checkpointLocation", checkpoint).foreachBatch(body)
     try:
-        return writer.foreachBatch(body).start()
+        return _start(writer, model, trigger)
     except AnalysisException as error:
         raise PipelineError(f"query {query.name}: {error}") from error
 
 
-def _triggered(writer: DataStreamWriter, trigger: Trigger) -> DataStreamWriter:
+def _start(writer: DataStreamWriter, model: PipelineModel, trigger: Trigger) -> StreamingQuery:
+    from pyspark_flowstone.versions import start_once
+
     if trigger.kind == TriggerKind.ONCE:
-        return writer.trigger(availableNow=True)
-    return writer.trigger(processingTime=f"{round(trigger.interval_s * 1000)} milliseconds")
+        return start_once(writer, is_limited=any(_is_limited(each.origin) for each in model.sources))
+    return writer.trigger(processingTime=f"{round(trigger.interval_s * 1000)} milliseconds").start()
+
+
+def _is_limited(origin: TopicSource | FileSource | TableSource) -> bool:
+    if not isinstance(origin, TopicSource):
+        return False
+    return origin.records_per_batch_max is not None or any(
+        name.lower().endswith("pertrigger") for name in origin.options
+    )
 
 
 class StopRequested(Exception):
@@ -87,6 +107,7 @@ class _Body:
 
     def __init__(self, model: PipelineModel, query: Query, checkpoint: str, listener: Listener) -> None:
         self._model, self._query, self._checkpoint, self._listener = model, query, checkpoint, listener
+        self._needs_records: bool | None = None  # found out with the first micro-batch
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         if self._listener.is_stopping():
@@ -105,9 +126,10 @@ class _Body:
         assert query_id is not None
         ends = read_ends(spark, f"{self._checkpoint}/offsets/{number}")
         batch = MicroBatchId(self._query.name, query_id, number, ends)
-        rows, release = self._computed_once(rows)
+        needs_records = self._are_records_needed(rows)
+        rows, release = self._computed_once(rows if needs_records else without_records(rows))
         try:
-            evaluation = self._evaluate(rows)
+            evaluation = self._evaluate(rows, has_records=needs_records)
             outputs = {each.name: evaluation.frames[each.input] for each in self._query.sinks}
             counts = evaluation.count({ROWS_IN: rows, **outputs})
             write_all(self._model, self._query, evaluation, counts, batch)
@@ -116,6 +138,13 @@ class _Body:
         seconds = time.monotonic() - started
         rows_out = {each: counts.rows.get(each, 0) for each in outputs}
         return BatchReport(self._query.name, number, counts, counts.rows.get(ROWS_IN, 0), rows_out, ends, seconds)
+
+    def _are_records_needed(self, rows: DataFrame) -> bool:
+        if self._needs_records is None:
+            is_topic = self._model.step(self._query.root) is None and {RECORD, ERROR} <= set(rows.columns)
+            given = stand_in(rows)
+            self._needs_records = not is_topic or are_records_needed(self._evaluate(given), self._query.sinks, given)
+        return self._needs_records
 
     def _computed_once(self, rows: DataFrame) -> tuple[DataFrame, Callable[[], object]]:
         """Return the rows such that Spark computes them once for all outputs, and a function that frees them.
@@ -129,14 +158,14 @@ class _Body:
         computed = rows.localCheckpoint(eager=True)
         return computed, lambda: computed._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
-    def _evaluate(self, rows: DataFrame) -> Evaluation:
+    def _evaluate(self, rows: DataFrame, *, has_records: bool = True) -> Evaluation:
         evaluation, spark = Evaluation(self._model), rows.sparkSession
         for source in self._model.sources:
             if not is_stream(source):
                 evaluation.add_source(source.name, read_batch(spark, self._model, source, Range()))
         root = self._model.step(self._query.root)
         if root is None:
-            evaluation.add_source(self._query.root, rows)
+            evaluation.add_source(self._query.root, rows, has_records=has_records)
         else:
             evaluation.add_step_rows(root, rows)
         evaluation.add_steps(spark, self._query.steps)
@@ -145,12 +174,23 @@ class _Body:
 
 def read_ends(spark: Any, path: str) -> dict[str, int]:
     """Return where a micro-batch ends in each partition, from the line of each topic source in Spark's offset log."""
-    text = read_text(spark, path)
     ends: dict[str, int] = {}
-    for line in text.splitlines()[2:]:  # after the version and the metadata of the micro-batch
-        if not line.startswith("{"):
-            continue
-        for topic, partitions in json.loads(line).items():
+    for document in _offset_documents(spark, path):
+        for topic, partitions in document.items():
             if isinstance(partitions, dict):
                 ends.update({f"{topic}-{number}": int(offset) for number, offset in partitions.items()})
     return ends
+
+
+def read_topic_ids(spark: Any, path: str) -> dict[str, bytes]:
+    """Return the ids of the topics that a micro-batch read, from Spark's offset log."""
+    return {
+        topic: topic_id
+        for document in _offset_documents(spark, path)
+        for topic, topic_id in topic_ids_among(document).items()
+    }
+
+
+def _offset_documents(spark: Any, path: str) -> list[dict[str, Any]]:
+    lines = read_text(spark, path).splitlines()[2:]  # after the version and the metadata of the micro-batch
+    return [json.loads(line) for line in lines if line.startswith("{")]

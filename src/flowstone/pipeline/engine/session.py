@@ -47,13 +47,15 @@ LOCAL_DEFAULTS = {
 
 def settings(model: PipelineModel, master: str = "", *, is_brief: bool = False) -> Mapping[str, str]:
     """Return Spark's settings for a pipeline. Raises PipelineError if the declaration contradicts required ones."""
+    from pyspark_flowstone.versions import once_settings
+
     for name, needed in REQUIRED.items():
         if model.spark.get(name, needed) != needed:
             raise PipelineError(f"spark: {name} is {model.spark[name]}, and pipelines need {needed}: leave it out")
     local = LOCAL_DEFAULTS if (master or model.master or DEFAULT_MASTER).startswith("local") else {}
     java = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {BRIEF_JAVA_OPTIONS if is_brief else ''}"
     java_options = {JAVA_OPTIONS: f"{java} {model.spark.get(JAVA_OPTIONS, '')}".strip()}
-    return {**DEFAULTS, **local, **model.spark, **java_options, **REQUIRED}
+    return {**DEFAULTS, **once_settings(), **local, **model.spark, **java_options, **REQUIRED}
 
 
 def open_session(model: PipelineModel, master: str = "", *, is_brief: bool = False) -> SparkSession:

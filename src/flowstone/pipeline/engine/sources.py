@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flowstone.pipeline import formats, tables
+from flowstone.pipeline.connecting import spark_options
 from flowstone.pipeline.model import ERROR, RECORD, FileSource, PipelineModel, Source, TableSource, TopicSource
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def read_batch(spark: SparkSession, model: PipelineModel, source: Source, part: 
 
 def _topic_options(model: PipelineModel, origin: TopicSource) -> dict[str, str]:
     subscription = {"subscribePattern": origin.pattern} if origin.pattern else {"subscribe": ",".join(origin.topics)}
-    fixed = {"kafka.bootstrap.servers": model.bootstrap, "includeHeaders": "true", **subscription}
+    fixed = {**spark_options(model), "includeHeaders": "true", **subscription}
     return {"isolation.level": "read_committed", **origin.options, **fixed}
 
 

@@ -14,11 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, StructField, StructType
 
+from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.formats.bad_values import STAGE, BadValue
 from flowstone.pipeline.model import ERROR, RECORD
+from pyspark_flowstone.values import OptionError
+from pyspark_flowstone.versions import arrow_udf, with_arrow_column
 
 _DECODED = "_flowstone_decoded"
 _VALUE, _ERROR = "value", "error"
@@ -41,22 +43,33 @@ def decode(records: DataFrame, columns: StructType, decoder: Decoder, *, headers
     """Return the columns, RECORD and ERROR. With `headers` the decoder is given the records' headers too."""
     returned = StructType([StructField(_VALUE, columns), StructField(_ERROR, _ERROR_SPARK)])
 
-    function = udf(partial(_decode_batch, decoder), returned)
     given = [sf.col(RECORD)["value"], *([sf.col(RECORD)["headers"]] if headers else [])]
-    rows = records.select(RECORD, function(*given).alias(_DECODED))
+    rows = with_arrow_column(
+        records.select(RECORD), _DECODED, _on_arrays(partial(_decode_batch, decoder)), given, returned
+    )
     fields = (sf.col(_DECODED)[_VALUE][each.name].alias(each.name) for each in columns)
     return rows.select(*fields, RECORD, sf.col(_DECODED)[_ERROR].alias(ERROR))
 
 
 def udf(function: Callable[..., pa.Array], returned: DataType) -> Callable[..., Column]:
-    """Return a function of columns that Spark's workers run on Arrow arrays."""
+    """Return a function of columns that Spark's workers run on Arrow arrays.
+
+    Raises PipelineError on a PySpark that has none.
+    """
+    try:
+        return arrow_udf(_on_arrays(function), returned)  # type: ignore[no-any-return]
+    except OptionError as error:
+        raise PipelineError(f"values in Avro or Protobuf cannot be written: {error}") from error
+
+
+def _on_arrays(function: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
+    """Return the function with the annotations by which Spark knows that it works on Arrow arrays."""
 
     def run(*arrays: pa.Array) -> pa.Array:
         return function(*arrays)
 
     run.__annotations__ = {"arrays": pa.Array, "return": pa.Array}
-    # Spark would otherwise push filters on the result below it, and compute everything twice.
-    return arrow_udf(run, returned).asNondeterministic()  # type: ignore[call-overload, no-any-return]
+    return run
 
 
 def _decode_batch(decoder: Decoder, values: pa.Array, headers: pa.Array | None = None) -> pa.Array:

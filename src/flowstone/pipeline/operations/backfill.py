@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from flowstone.pipeline.engine import checkpoints
 from flowstone.pipeline.engine.outputs import MicroBatchId, write_table
 from flowstone.pipeline.engine.queries import Query, plan_queries
-from flowstone.pipeline.engine.running import read_ends
+from flowstone.pipeline.engine.running import read_ends, read_topic_ids
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import PipelineModel, Sink, TableSink
 from flowstone.pipeline.operations import chunks
-from flowstone.pipeline.operations.ranges import Offsets, Pinned, from_json, resolve
+from flowstone.pipeline.operations.ranges import Offsets, Pinned, from_json, ids_from_json, resolve
 from flowstone.pipeline.state import PipelineState
 from flowstone.pipeline.tables.storage import location
 
@@ -107,13 +107,15 @@ def _ranges(
     if positions is None or checkpoint is None:
         raise PipelineError(f"query {query.name} has never run: its first run computes everything")
     number = checkpoints.last_commit(spark, checkpoint.path)
-    done = read_ends(spark, f"{checkpoint.path}/offsets/{number}") if number is not None else {}
+    log = f"{checkpoint.path}/offsets/{number}"
+    done, done_ids = (read_ends(spark, log), read_topic_ids(spark, log)) if number is not None else ({}, {})
     starts = resolve(model, query.sources, start)
     found = {}
     for name, text in positions.sources.items():
         ends: Offsets = {each: done.get(f"{each.topic}-{each.partition}", at) for each, at in from_json(text).items()}
         begins = {each: min(starts.get(name, {}).get(each, 0), end) for each, end in ends.items()}
-        found[name] = Pinned(begins, ends)
+        ids = ids_from_json(text)
+        found[name] = Pinned(begins, ends, {topic: done_ids.get(topic, topic_id) for topic, topic_id in ids.items()})
     return found
 
 

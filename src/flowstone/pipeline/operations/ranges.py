@@ -6,26 +6,27 @@ A position is "earliest", "latest", a time in ISO 8601, or the JSON of offsets a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from flowstone.client import EARLIEST, LATEST, ClientError, Cluster
 from flowstone.pipeline.authoring.validation import parse_start_ms
 from flowstone.pipeline.engine.sources import Range
-from flowstone.pipeline.engine.starting import DEADLINE_S, start_positions
+from flowstone.pipeline.engine.starting import DEADLINE_S, position_json, start_positions
 from flowstone.pipeline.errors import PipelineError, TryLater
 from flowstone.pipeline.model import PipelineModel, Source, TopicSource
-from flowstone.types import TopicPartition
+from flowstone.types import TopicPartition, topic_ids_among
 
 Offsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """The records of one source from `starting` up to and without `ending`, by partition."""
+    """The records of one source from `starting` up to and without `ending`, by partition, of topics with these ids."""
 
     starting: Mapping[TopicPartition, int]
     ending: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -33,23 +34,21 @@ class Pinned:
         return sum(max(0, end - self.starting[each]) for each, end in self.ending.items())
 
     def as_range(self) -> Range:
-        return Range(to_json(self.starting), to_json(self.ending))
+        """Return the range as options of the Spark source, which compares the ids with those that the topics have."""
+        return Range(position_json(self.starting, self.topic_ids), to_json(self.ending))
 
     def chunks(self, offsets_max: int) -> list[Pinned]:
         """Return the range in parts of at most so many offsets in each partition, in order."""
         found, at = [], dict(self.starting)
         while any(at[each] < end for each, end in self.ending.items()):
             to = {each: min(at[each] + offsets_max, max(at[each], end)) for each, end in self.ending.items()}
-            found.append(Pinned(at, to))
+            found.append(Pinned(at, to, self.topic_ids))
             at = to
         return found
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> str:
-    document: dict[str, dict[str, int]] = {}
-    for each, offset in sorted(offsets.items()):
-        document.setdefault(each.topic, {})[str(each.partition)] = offset
-    return json.dumps(document, separators=(",", ":"))
+    return position_json(offsets, {})
 
 
 def from_json(text: str) -> Offsets:
@@ -62,6 +61,11 @@ def from_json(text: str) -> Offsets:
         }
     except (ValueError, AttributeError, TypeError) as error:
         raise PipelineError(f'{text[:80]} is not offsets, as in {{"orders": {{"0": 100}}}}') from error
+
+
+def ids_from_json(text: str) -> dict[str, bytes]:
+    """Return the ids of topics that a JSON text of offsets has."""
+    return topic_ids_among(json.loads(text))
 
 
 def is_position(text: str) -> bool:
@@ -90,6 +94,12 @@ def resolve(model: PipelineModel, sources: tuple[Source, ...], position: str) ->
     return {name: {each: given.get(each, at) for each, at in offsets.items()} for name, offsets in earliest.items()}
 
 
+def ids_of_topics(model: PipelineModel, sources: Sequence[Source]) -> dict[str, dict[str, bytes]]:
+    """Return the ids of the topics of each topic source; to be called before offsets of them are looked up."""
+    topics = tuple(_starting_at(each, "earliest") for each in sources if isinstance(each.origin, TopicSource))
+    return {name: ids_from_json(text) for name, text in start_positions(model, topics, None).items()}
+
+
 def _starting_at(source: Source, position: str) -> Source:
     assert isinstance(source.origin, TopicSource)
     return replace(source, origin=replace(source.origin, starting=position))
@@ -111,6 +121,7 @@ def _check_bounds(model: PipelineModel, given: Mapping[TopicPartition, int]) -> 
 
 def pin(model: PipelineModel, start: str, end: str, *, last_max: int | None = None) -> dict[str, Pinned]:
     """Return the pinned range of each topic source; with `last_max` at most the last so many of each partition."""
+    ids = ids_of_topics(model, model.sources)
     starts, ends = (resolve(model, model.sources, each) for each in (start, end))
     found = {}
     for name, ending in ends.items():
@@ -118,5 +129,6 @@ def pin(model: PipelineModel, start: str, end: str, *, last_max: int | None = No
             each: max(starts[name].get(each, 0), offset - last_max if last_max is not None else 0)
             for each, offset in ending.items()
         }
-        found[name] = Pinned(starting, {each: max(offset, starting[each]) for each, offset in ending.items()})
+        ends_after = {each: max(offset, starting[each]) for each, offset in ending.items()}
+        found[name] = Pinned(starting, ends_after, ids[name])
     return found

@@ -19,7 +19,7 @@ from flowstone.pipeline.engine.queries import Query, plan_queries
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import PipelineModel, Sink, TableSink, TopicSink
 from flowstone.pipeline.operations import chunks
-from flowstone.pipeline.operations.ranges import Pinned, from_json
+from flowstone.pipeline.operations.ranges import Pinned, from_json, ids_from_json
 from flowstone.pipeline.state import Kind, ReplayRecord, StateStore
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ def abandon(store: StateStore) -> str:
 def replay(spark: SparkSession, model: PipelineModel, store: StateStore, record: ReplayRecord) -> Replayed:
     """Process all chunks of a replay. Raises PipelineError before the first one if a source cannot be read again."""
     target = aside_of(model, record.aside) if record.aside else model
-    ranges = {name: Pinned(from_json(each[0]), from_json(each[1])) for name, each in record.ranges.items()}
+    ranges = {
+        name: Pinned(from_json(start), from_json(end), ids_from_json(start))
+        for name, (start, end) in record.ranges.items()
+    }
     queries = [each for each in plan_queries(spark, target) if chunks.can_be_read_again(each)]
     if not queries:
         raise PipelineError("no query of the pipeline reads topics only, and files cannot be replayed")

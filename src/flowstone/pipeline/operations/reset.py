@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flowstone.client import ClientError, Cluster
+from flowstone.pipeline.engine.starting import position_json
 from flowstone.pipeline.errors import PipelineError, TryLater
 from flowstone.pipeline.model import PipelineModel, Source
-from flowstone.pipeline.operations.ranges import Offsets, from_json, is_position, resolve, to_json
+from flowstone.pipeline.operations.ranges import Offsets, from_json, ids_from_json, ids_of_topics, is_position, resolve
 from flowstone.pipeline.state import Checkpoint, Kind, PipelineState, Point, Positions, StateStore, new_checkpoint
 from flowstone.pipeline.state.records import StateRecord
 from flowstone.pipeline.state.store import POINTS_MAX
@@ -139,9 +140,10 @@ def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
 def _to_position(model: PipelineModel, state: PipelineState, query: str, to: str, current: Offsets) -> QueryReset:
     known = state.positions.get(query)
     sources = _sources(model, tuple(known.sources) if known else ())
+    ids = ids_of_topics(model, sources)
     found = resolve(model, sources, to)
     target = {each: offset for offsets in found.values() for each, offset in offsets.items()}
-    positions = {name: to_json(offsets) for name, offsets in found.items()}
+    positions = {name: position_json(offsets, ids[name]) for name, offsets in found.items()}
     return QueryReset(query, positions, new_checkpoint(query, model.checkpoint_root), current, target)
 
 
@@ -167,7 +169,8 @@ def _to_point(model: PipelineModel, point: Point, query: str, current: Offsets) 
         return QueryReset(query, dict(point.positions[query].sources), checkpoint, current, target)
     positions = {}
     for name, text in point.positions[query].sources.items():
-        positions[name] = to_json({each: target.get(each, offset) for each, offset in from_json(text).items()})
+        offsets = {each: target.get(each, offset) for each, offset in from_json(text).items()}
+        positions[name] = position_json(offsets, ids_from_json(text))
     return QueryReset(query, positions, new_checkpoint(query, model.checkpoint_root), current, target)
 
 

@@ -50,6 +50,7 @@ class Submission:
     bootstrap: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     arguments: Sequence[str] = ()  # further ones of spark-submit
+    config: str = ""  # a client's properties file, which the driver reads
 
 
 def write_bundle(model: PipelineModel, submission: Submission, bundle: Path) -> Path:
@@ -90,6 +91,8 @@ def _check(model: PipelineModel, submission: Submission) -> None:
 
 def _paths(model: PipelineModel) -> Iterator[tuple[str, str]]:
     yield "checkpoints", model.checkpoints
+    if model.config:
+        yield "config", str(model.directory / model.config)  # its secrets are not to be in an archive
     for source in model.sources:
         if isinstance(source.origin, FileSource | TableSource):
             yield f"source {source.name}", source.origin.path
@@ -131,6 +134,7 @@ def _script(model: PipelineModel, submission: Submission) -> str:
     run = [str(model.directory) if submission.deploy_mode == CLIENT else UNPACKED, "--master", submission.master]
     run += ["--once"] if submission.once else []
     run += ["--bootstrap", submission.bootstrap] if submission.bootstrap else []
+    run += ["--config", submission.config] if submission.config else []
     archives = f'--archives "$here/{ARCHIVE}#{UNPACKED}" ' if submission.deploy_mode == CLUSTER else ""
     return "\n".join(
         (

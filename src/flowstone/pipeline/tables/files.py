@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -58,6 +58,8 @@ def write_files(
 
     `partition_by` names columns of text, whose values become directories and are not in the files.
     """
+    from pyspark_flowstone.versions import map_arrow
+
     reports = map_arrow(
         rows, _FileWriter(directory, tuple(partition_by), suffix, _arrow_schema(rows)), REPORT
     ).collect()
@@ -69,26 +71,12 @@ def write_files(
     return [DataFile(*each) for each in reports]
 
 
-def map_arrow(
-    rows: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
-) -> DataFrame:
-    """Return what `DataFrame.mapInArrow` does, which wants pandas to be installed although it does not use it."""
-    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-    from pyspark.sql.udf import UserDefinedFunction
-    from pyspark.util import PythonEvalType
-
-    udf = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = udf(*[rows[f"`{name}`"] for name in rows.columns])
-    return ClassicDataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)
-
-
 def _arrow_schema(rows: DataFrame) -> pa.Schema:
     """Return the schema of the files: timestamps in UTC whatever the session's time zone is, everything nullable."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from flowstone.pipeline.tables.columns import nullable
+    from pyspark_flowstone.versions import arrow_schema
 
-    return to_arrow_schema(nullable(rows.schema), timezone="UTC")
+    return arrow_schema(nullable(rows.schema))
 
 
 @dataclass(frozen=True)

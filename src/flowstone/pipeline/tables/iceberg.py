@@ -218,9 +218,9 @@ def spark_schema(table: Table) -> StructType:
 
 
 def _arrow(schema: StructType) -> Any:
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark_flowstone.versions import arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    return arrow_schema(schema)
 
 
 # Reading

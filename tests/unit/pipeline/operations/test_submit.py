@@ -19,10 +19,11 @@ MASTER = "spark://master:7077"
 
 
 def declared(
-    directory: Path, *, table: str = "/shared/orders", checkpoints: str = "/shared/checkpoints"
+    directory: Path, *, table: str = "/shared/orders", checkpoints: str = "/shared/checkpoints", config: str = ""
 ) -> PipelineModel:
     directory.mkdir(exist_ok=True)
-    pipeline = Pipeline("shop", checkpoints=checkpoints, spark={"spark.executor.memory": "2g", "spark.x": "a b'c"})
+    settings = {"spark.executor.memory": "2g", "spark.x": "a b'c"}
+    pipeline = Pipeline("shop", checkpoints=checkpoints, config=config, spark=settings)
     pipeline.source("orders", topic("orders", value=json("id string")))
     pipeline.sink("table", "orders", delta(table))
     return validated(pipeline.model(directory))
@@ -60,6 +61,17 @@ def test_a_driver_on_this_machine_uses_the_directory_itself(tmp_path: Path) -> N
     assert f"PYSPARK_DRIVER_PYTHON={sys.executable}\n" in text
 
 
+def test_a_bundle_names_the_properties_file_and_does_not_contain_it(tmp_path: Path) -> None:
+    secrets = tmp_path / "client.properties"
+    secrets.write_text("sasl.password=canary-secret")
+    model = declared(tmp_path / "shop", config=str(secrets))
+    (model.directory / "pipeline.py").write_text("")
+    write_bundle(model, Submission("yarn", "cluster", config=str(secrets)), tmp_path / "bundle")
+    texts = {each.name: each.read_bytes() for each in (tmp_path / "bundle").iterdir()}
+    assert any(f"--config {secrets}".encode() in text for text in texts.values())
+    assert not any(b"canary-secret" in text for text in texts.values())
+
+
 @pytest.mark.parametrize(
     ("change", "submission", "message"),
     [
@@ -68,6 +80,7 @@ def test_a_driver_on_this_machine_uses_the_directory_itself(tmp_path: Path) -> N
         ({"checkpoints": ""}, Submission(MASTER), "declare it with checkpoints"),
         ({"table": "lake/orders"}, Submission("yarn", "cluster"), "sink table: .* is in the pipeline's directory"),
         ({"checkpoints": "here"}, Submission("yarn", "cluster"), "checkpoints: .* is in the pipeline's directory"),
+        ({"config": "my.properties"}, Submission("yarn", "cluster"), "config: .* is in the pipeline's directory"),
     ],
 )
 def test_what_cannot_run_is_refused_and_nothing_is_written(
