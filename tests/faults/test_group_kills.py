@@ -15,7 +15,7 @@ from .crash_points import choose
 from .group_rounds import GroupRounds
 from .rounds import describe
 
-KILLS = int(os.environ.get("FLOWSTONE_FAULTS_GROUP_KILLS", "10"))
+KILLS = int(os.environ.get("FLOWSTONE_FAULTS_GROUP_KILLS", "6"))
 FIRST_SEED = int(os.environ.get("FLOWSTONE_FAULTS_SEED", "1"))
 KILLS_PER_DIRECTORY = 10
 

@@ -18,7 +18,7 @@ from .checker import Fault
 from .crash_points import CrashPoint, choose
 from .rounds import Rounds, describe
 
-KILLS = int(os.environ.get("FLOWSTONE_FAULTS_KILLS", "40"))
+KILLS = int(os.environ.get("FLOWSTONE_FAULTS_KILLS", "20"))
 FIRST_SEED = int(os.environ.get("FLOWSTONE_FAULTS_SEED", "1"))
 KILLS_PER_DIRECTORY = 10
 

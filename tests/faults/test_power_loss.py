@@ -20,9 +20,9 @@ from .crash_points import ACKNOWLEDGED_MAX, CrashPoint, sabotaged
 from .filesystems import LoopExt4, loop_ext4
 from .rounds import Rounds, describe
 
-POWER_LOSSES = int(os.environ.get("FLOWSTONE_FAULTS_POWER_LOSSES", "8"))
+POWER_LOSSES = int(os.environ.get("FLOWSTONE_FAULTS_POWER_LOSSES", "4"))
 FIRST_SEED = int(os.environ.get("FLOWSTONE_FAULTS_SEED", "1"))
-LOSSES_PER_DIRECTORY = 4
+LOSSES_PER_DIRECTORY = 4 if POWER_LOSSES > 4 else 2
 # More logs at once than are flushed one by one: one syncfs serves them all, if the directory is its own file system.
 # The disk is slowed down for it, or the crowd would never gather.
 CROWD_PARTITIONS = 100

@@ -15,6 +15,9 @@ RECORDS = [
     [Record(at, at, b"long" * 40, b"x" * 300) for at in range(3)],
 ]
 EVERYTHING = 0xFF
+# The columns of the target are named by letters, in the order of their kinds.
+JSON = b"""{"a":"x\\u00e4\\ud83d\\ude00\\n","b":true,"c":1,"d":-2,"e":3,"f":4,"g":0.1234567890123456789,"h":1.25,
+"i":"2024-02-29","j":"2026-11-01T10:00:00.123456+01:00","other":[{"x":[]},null,"\xc3\xa4"]}"""
 
 
 def seeds(target: str) -> list[bytes]:
@@ -23,6 +26,8 @@ def seeds(target: str) -> list[bytes]:
         return [_rows(count) for count in (1, 3, 8)]
     if target == "frames":
         return [compress(codec, b"content" * count) for codec in (Codec.LZ4, Codec.ZSTD) for count in (0, 1, 50_000)]
+    if target == "json_rows":
+        return [bytes([flags]) + pack(">H", len(JSON)) + JSON + JSON for flags in range(8)]
     if target == "compaction":
         return [_numbers_of(target, 0) + log for log in _logs()]
     payloads = [(build_batch(records)[HEADER_BYTES:], len(records)) for records in RECORDS]

@@ -16,7 +16,7 @@ MIB = 1 << 20
 IDLE_CONNECTIONS = 2000
 IDLE_GROWTH_BYTES_MAX = 100 * MIB
 ENDLESS_MS = 2**31 - 1
-WAIT_S = 5.0
+WAIT_S = 30.0
 OTHER_FILES = 5  # the broker opens files of its own in the meantime
 HELLO = frame(3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
 
@@ -38,7 +38,7 @@ def test_connections_beyond_the_limit_are_closed_at_once_and_old_ones_go_on(star
             assert client.receive()
         for _ in range(200):
             with broker.connect() as refused:
-                refused.closed_after_s(1.0)
+                refused.closed_after_s()
         for client in clients:
             client.send(HELLO)
             assert client.receive()
@@ -82,7 +82,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(start_broker, bystand
     with bystander(broker), broker.connect() as silent, broker.connect() as waiting:
         waiting.create_topic("t")
         waiting.send(frame(11, fetch_request("t", 0, max_wait_ms=1800)))
-        silent.closed_after_s(2.5)
+        silent.closed_after_s()
         assert waiting.receive()
 
 
@@ -123,7 +123,7 @@ def test_a_client_that_closes_its_side_still_gets_its_answers(impatient_broker):
         client.socket.shutdown(socket.SHUT_WR)
         assert client.receive()
         assert client.receive()
-        client.closed_after_s(1.0)
+        client.closed_after_s()
 
 
 def test_a_request_that_arrived_while_the_broker_itself_was_stopped_is_answered(start_broker):

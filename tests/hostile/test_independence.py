@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.wire_client import batch_of, fetch_request, frame
 
 MIB = 1 << 20
@@ -18,6 +20,8 @@ ROUNDS = 7
 # Noise of a shared machine: below this a tail is as good as any, and ratios of such tails mean nothing.
 TAIL_NOISE_S = 0.005
 SLOWDOWN_MAX = 2.0
+
+pytestmark = pytest.mark.measures_time
 
 
 def p99_s(durations):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -18,10 +19,11 @@ import pytest
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.cli.up.process import collector_paused
 from flowstone.wire.apis import APIS
+from flowstone.wire.record_batch import Record, build_batch
 from tests.support.acl_clients import STANDARD
 from tests.support.running_app import RunningApp
 from tests.support.transactions import TransactionClient
-from tests.support.wire_client import Client, Closed, api_key, frame
+from tests.support.wire_client import Client, Closed, api_key, frame, produce_request
 
 from .loop_watch import LoopWatch
 from .worst_case import Case
@@ -33,10 +35,14 @@ STRETCH_S_MAX = 0.05
 TRIES = 3
 TIMEOUT_S = 120.0
 PRODUCE = 0
+# A topic that takes large batches: the promised size in the quick search, and more in the long one.
+LARGE, LARGE_BATCH_MIB = "large", (16, 40)
 
 IS_LONG = bool(os.environ.get("FLOWSTONE_HOSTILE_LONG"))
 ACCESS = os.environ.get("FLOWSTONE_HOSTILE_ACCESS", "")
 CASES = list(cases())
+
+pytestmark = pytest.mark.measures_time
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,6 +66,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     with RunningApp(data, **settings) as running:
         with Client(running.app.addresses["PLAINTEXT"], TIMEOUT_S) as client:
             assert client.create_topic(WIDE, WIDE_PARTITIONS) == 0
+            assert client.create_topic(LARGE, max_message_bytes=str(LARGE_BATCH_MIB[-1] << 20)) == 0
             for name in ("FindCoordinator", "FindCoordinator of transactions"):
                 find = next(case for case in CASES if case.name == name)
                 client.ask(find.version, find.make(1))
@@ -82,9 +89,19 @@ def test_every_api_has_a_worst_request() -> None:
     assert GROUP
 
 
+@pytest.mark.parametrize("size_mib", LARGE_BATCH_MIB if IS_LONG else LARGE_BATCH_MIB[:1])
+def test_a_produce_of_one_large_batch_does_not_hold_the_loop(app: RunningApp, size_mib: int) -> None:
+    value = bytes((size_mib << 20) - 1000)
+    request = frame(9, produce_request(LARGE, build_batch([Record(0, int(time.time() * 1000), None, value)])))
+    check(app, request)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} {case.version}")
 def test_no_request_holds_the_loop(app: RunningApp, case: Case) -> None:
-    request = frame(case.version, case.make(case.full if IS_LONG else case.quick))
+    check(app, frame(case.version, case.make(case.full if IS_LONG else case.quick)))
+
+
+def check(app: RunningApp, request: bytes) -> None:
     stretches_s = []
     for _ in range(TRIES):
         with LoopWatch(app) as watch, Client(app.app.addresses["PLAINTEXT"], TIMEOUT_S) as client:

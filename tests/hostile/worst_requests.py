@@ -12,8 +12,8 @@ from typing import Any
 
 from flowstone.wire import messages as m
 from tests.hostile.worst_case import Case
-from tests.hostile.worst_consumer_groups import consumer_group_cases
 from tests.support.security.worst_user_requests import user_cases
+from tests.support.sharing.worst_group_requests import consumer_group_cases
 from tests.support.sharing.worst_share_requests import sharing_cases
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
@@ -295,7 +295,7 @@ def _changing() -> Iterator[Case]:
         ),
     )
     yield Case("ElectLeaders everywhere", 2, lambda n: m.ElectLeadersRequest(election_type=0, topic_partitions=None))
-    yield Case("AlterPartitionReassignments", 1, _reassign)
+    yield from (Case("AlterPartitionReassignments", 1, _reassign), Case("AlterReplicaLogDirs", 2, _move_elsewhere))
     yield Case("UpdateFeatures", 2, lambda n: m.UpdateFeaturesRequest(feature_updates=_features(n)))
     yield Case("UnregisterBroker", 0, lambda n: m.UnregisterBrokerRequest(broker_id=77))
     yield Case("InitProducerId", 4, lambda n: m.InitProducerIdRequest(transactional_id=None))
@@ -354,6 +354,11 @@ def _alter(kind: int, names: list[str], *, incremental: bool = False) -> Any:
             for name in names
         ]
     )
+
+
+def _move_elsewhere(count: int) -> m.AlterReplicaLogDirsRequest:
+    topic = m.AlterReplicaLogDirsRequestTopic(name=WIDE, partitions=list(_wide(count)))
+    return m.AlterReplicaLogDirsRequest(dirs=[m.AlterReplicaLogDirsRequestDir(path="/nowhere", topics=[topic])])
 
 
 def _reassign(count: int) -> m.AlterPartitionReassignmentsRequest:

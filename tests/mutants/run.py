@@ -63,6 +63,8 @@ CPU_SECONDS_MAX = 200
 WALL_SECONDS_MAX = 900  # on a busy machine; a test of its own may take TEST_TIMEOUT_S
 TEST_TIMEOUT_S = 60
 KILLED_PERCENT_MIN = 97.0
+# Exit statuses of pytest: a test that does not exist, or none at all. They say nothing about a mutant.
+NOTHING_RAN = (4, 5)
 
 KILLED, SURVIVED, TIMED_OUT, NOT_RUN = "killed", "survived", "timed out", "run by no test"
 
@@ -163,6 +165,8 @@ class Copy:
             return Outcome(mutant, TIMED_OUT)
         if status == 0:
             return Outcome(mutant, SURVIVED)
+        if status in NOTHING_RAN:
+            raise RuntimeError(f"pytest ran no test of {mutant}: {output[-500:]}")
         failed = [line for line in output.splitlines() if line.startswith(("FAILED tests", "ERROR tests"))]
         return Outcome(mutant, KILLED, failed[0].split(" ", 1)[1] if failed else f"exit status {status}")
 

@@ -42,6 +42,9 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "100",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": "1500",
     "replica.lag.time.max.ms": "1500",
     "replica.fetch.max.bytes": "49152",
     "replica.fetch.response.max.bytes": "65536",
@@ -134,11 +137,10 @@ class Machine:
         self.cluster.later(START_AGAIN_S, self.start)
 
     def _disk_failed(self, process: Process, failing: asyncio.Task[StorageFault]) -> None:
-        """The broker gives up, as it must; what its disk had not taken is gone. It is started again."""
+        """The broker leaves the cluster and ends, as `flowstone up` does; what its disk had not taken is gone."""
         if self.process is process and not failing.cancelled():
             self.cluster.note(f"{self.name} gives up: {failing.result()}")
-            self.kill(loses_power=True)
-            self.cluster.later(START_AGAIN_S, self.start)
+            self.stop(lambda: self.cluster.later(START_AGAIN_S, self.start), loses_power=True)
 
     def kill(self, *, loses_power: bool = False) -> None:
         """kill -9, or worse."""
@@ -186,21 +188,25 @@ class Machine:
         if self.process is not None and self.consensus is not None:
             self.process.post(self.consensus.heal)
 
-    def stop(self, then: Callable[[], None]) -> None:
-        """In good order."""
+    def stop(self, then: Callable[[], None], *, loses_power: bool = False) -> None:
+        """In good order; `loses_power` drops what is not on its disk afterwards."""
         if self.process is None or self.app is None or not self.is_serving:
             then()
             return
         self.cluster.note(f"{self.name} stops")
         process = self.process
-        process.start(self.app.stop()).add_done_callback(partial(self._stopped, process, then), context=NEUTRAL)
+        process.start(self.app.stop()).add_done_callback(
+            partial(self._stopped, process, then, loses_power), context=NEUTRAL
+        )
 
-    def _stopped(self, process: Process, then: Callable[[], None], stopping: asyncio.Task[None]) -> None:
+    def _stopped(
+        self, process: Process, then: Callable[[], None], loses_power: bool, stopping: asyncio.Task[None]
+    ) -> None:
         if self.process is process:
             if stopping.exception() is not None:
                 self.cluster.failures.append(f"{self.name} could not stop: {stopping.exception()!r}")
             self.cluster.note(f"{self.name} has stopped")
-            self.kill()
+            self.kill(loses_power=loses_power)
         if self.cluster.has_healed:
             self.start()
         else:

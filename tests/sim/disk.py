@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles, _Directory, _Node
+from flowstone.ports.thread_pool import ResizableExecutor
 
 from .loop import SimulatedLoop
 
@@ -88,6 +89,9 @@ class SimulatedDisk(SimulatedFiles):
                 yield name, file.durable if durable else file.data
 
     def threads(self, count: int, name: str) -> Executor:
+        return self.resizable_threads(count, name)
+
+    def resizable_threads(self, count: int, name: str) -> ResizableExecutor:
         return SimulatedThreads(self._loop, self.take_s, self._random, count)
 
     def take_s(self) -> float:
@@ -147,7 +151,7 @@ class _Call(Future[Any]):
         return super().result()
 
 
-class SimulatedThreads(Executor):
+class SimulatedThreads(ResizableExecutor):
     def __init__(self, loop: SimulatedLoop, take_s: Callable[[], float], random: Random, count: int) -> None:
         self._loop, self._take_s, self._random = loop, take_s, random
         self._free_at = [0.0] * count  # per thread
@@ -162,6 +166,11 @@ class SimulatedThreads(Executor):
         self._loop.call_at(self._random.uniform(begins_at, ends_at), call.work)
         self._loop.call_at(ends_at, self._end, call)
         return call
+
+    def resize(self, thread_count: int) -> None:
+        """Add idle threads, or remove those that would be free last: their calls end when they would have."""
+        added = [0.0] * max(0, thread_count - len(self._free_at))
+        self._free_at = sorted(self._free_at)[:thread_count] + added
 
     def _end(self, call: _Call) -> None:
         call.end()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
 
@@ -22,6 +22,8 @@ SLOWNESS_MAX = 150.0
 CLOCK_JUMP_MS_MAX = 50 * 60 * 1000
 FLIPS_MAX = 3
 FLUSHES_BEFORE_MAX = 3
+# How often leaders are asked whether they wait for a follower.
+AWAITED_LOOK_S = 0.002
 # From when a client asks for a commit: until the decision is replicated, or until markers are.
 COMMITS_S_MAX = (0.003, 0.01)
 
@@ -110,6 +112,27 @@ class Faults:
                 self._later(DOWN_S_MAX, machine.start)
 
         self._history.traps.append(spring)
+
+    def _kill_while_awaited(self) -> None:
+        """A follower dies while its leader waits for it to join the in-sync replicas."""
+        if self._is_over:
+            return
+        for node_id in self._awaited():
+            machine = self._cluster.machines[node_id - 1]
+            machine.kill()
+            self._later(DOWN_S_MAX, machine.start)
+            return
+        self._at(AWAITED_LOOK_S, self._kill_while_awaited)
+
+    def _awaited(self) -> Iterator[int]:
+        """The followers outside the in-sync replicas for which a high watermark waits."""
+        for partition in self._cluster.partitions():
+            leader = self._cluster.leader(partition)
+            found = leader.app.services.partitions.find(partition) if leader and leader.app else None
+            if found is None or found.leading is None or found.leading.in_sync.held_until_s is None:
+                continue
+            in_sync = found.leading.in_sync
+            yield from (each for each in in_sync._followers if each not in in_sync._maximal_isr)
 
     def _kill_coordinator_at_commit(self) -> None:
         """The transaction coordinator dies while it decides, or right after it has decided."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from flowstone.log.partition.partition_log import LogPosition
+from flowstone.replication.in_sync import JOIN_WAIT_S
 from flowstone.replication.local_replica import LocalReplica
 from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
@@ -26,8 +27,8 @@ from .replicas import Replica
 if TYPE_CHECKING:
     from .cluster import Cluster, Machine
 
-# A leader may wait so long for a follower that is about to join (`in_sync.JOIN_WAIT_S`), and a little.
-STALL_S_MAX = 1.5
+# How long a high watermark may stay below what all in-sync replicas have, after a wait for a follower that may join.
+STALL_S_MAX = 0.4
 MIN_IN_SYNC = int(SETTINGS["min.insync.replicas"])
 
 
@@ -142,13 +143,16 @@ class Invariants:
             self._stalled.pop(key, None)
             return
         in_sync = leading.in_sync
+        if in_sync.held_until_s is not None and now_s - in_sync.held_until_s > STALL_S_MAX:
+            self._violated(f"stall {found.topic_partition}: {machine.name} does not end its wait for a follower")
         positions = [in_sync._followers[node_id].position for node_id in in_sync._maximal_isr]
         could_be = min((found.local.position.offset, *(-1 if each is None else each for each in positions)))
         if could_be <= at or self._stalled.get(key, (at,))[0] != at:
             self._stalled.pop(key, None)
         if could_be > at:
             _, since_s = self._stalled.setdefault(key, (at, now_s))
-            if now_s - since_s > STALL_S_MAX:
+            held_until_s = min(in_sync.held_until_s or 0.0, since_s + JOIN_WAIT_S)
+            if now_s - max(since_s, held_until_s) > STALL_S_MAX:
                 self._violated(f"stall {found.topic_partition}: {machine.name} stays at {at}, and all have {could_be}")
 
     def _commit(self, partition: TopicPartition, node_id: int, high_watermark: int) -> None:

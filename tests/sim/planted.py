@@ -13,10 +13,11 @@ import time
 from .bugs.bug import Found
 from .bugs.bug import search as search_for
 from .bugs.cluster_bugs import BUGS as CLUSTER_BUGS
+from .bugs.queue_bugs import BUGS as QUEUE_BUGS
 from .bugs.transaction_bugs import BUGS as TRANSACTION_BUGS
 from .run import HASH_SEED
 
-BUGS = CLUSTER_BUGS | TRANSACTION_BUGS
+BUGS = CLUSTER_BUGS | TRANSACTION_BUGS | QUEUE_BUGS
 SEEDS_MAX = 40  # most need one
 
 

@@ -41,6 +41,8 @@ from .loop import SimulatedLoop
 from .member import Member
 from .operator import Operator
 from .producer import Producer
+from .queues.load import TOPICS as QUEUE_TOPICS
+from .queues.load import QueueLoad
 from .transactions.load import BALANCES, NewTopic, TransactionLoad
 from .transactions.load import TOPICS as TRANSACTION_TOPICS
 
@@ -54,6 +56,8 @@ OPERATOR_SHARE = 0.4
 # From when everything has healed.
 PROGRESS_S_MAX = 30.0
 JUDGEMENT_S_MAX = 60.0
+# Until share groups have nothing left: some locks, delays and letters later.
+QUEUES_S_MAX = 90.0
 LOOK_S = 0.1
 CLIENT_HOST = "c"
 TRACEBACK_ENTRIES = 4
@@ -66,11 +70,13 @@ class Loads(NamedTuple):
 
     has_plain_traffic: bool
     has_transactions: bool
+    has_queues: bool = False
 
 
 PLAIN_TRAFFIC, TRANSACTIONS = Loads(True, False), Loads(False, True)
 # One seed after the other has each of these.
-ALL_LOADS = (PLAIN_TRAFFIC, TRANSACTIONS, Loads(True, True))
+QUEUES = Loads(False, False, True)
+ALL_LOADS = (PLAIN_TRAFFIC, TRANSACTIONS, Loads(True, True), QUEUES)
 
 
 @dataclass
@@ -82,6 +88,7 @@ class Outcome:
     seen_count: int = 0
     committed_count: int = 0
     transaction_count: int = 0
+    task_count: int = 0
     turn_count: int = 0
     simulated_s: float = 0.0
     recovered_s: float = 0.0
@@ -106,6 +113,7 @@ class Simulation:
         self._members: list[Member] = []
         self._loads = loads
         self._transactions: TransactionLoad | None = None
+        self._queues: QueueLoad | None = None
         self._is_looking = True
 
     def note(self, what: str) -> None:
@@ -128,6 +136,8 @@ class Simulation:
         outcome.committed_count = self.history.groups.acknowledged_count
         if self._transactions is not None:
             outcome.transaction_count = self._transactions.history.committed_count
+        if self._queues is not None:
+            outcome.task_count = self._queues.history.accepted_count
         self.loop.close()
         return outcome
 
@@ -170,7 +180,8 @@ class Simulation:
     async def _create_topics(self) -> None:
         client = self._client()
         wanted_topics = [NewTopic(topic, PARTITIONS) for topic in TOPICS]
-        for topic, count, configs in wanted_topics + TRANSACTION_TOPICS * self._loads.has_transactions:
+        wanted_topics += TRANSACTION_TOPICS * self._loads.has_transactions + QUEUE_TOPICS * self._loads.has_queues
+        for topic, count, configs in wanted_topics:
             wanted = CreateTopicsRequestTopic(
                 name=topic,
                 num_partitions=count,
@@ -192,11 +203,17 @@ class Simulation:
             self._transactions = TransactionLoad(self._client, self.history, self.cluster)
             for each in self._transactions.running():
                 self._process.start(each)
+        if self._loads.has_queues:
+            self._queues = QueueLoad(self._client, self.history, self.cluster)
+            for each in self._queues.running():
+                self._process.start(each)
         if self._loads.has_plain_traffic:
             self._start_plain_traffic()
         partitions = [*self._partitions] if self._loads.has_plain_traffic else []
         if self._transactions is not None:
             partitions += self._transactions.partitions
+        if self._queues is not None:
+            partitions += self._queues.partitions
         node_ids = [machine.node_id for machine in self.cluster.machines]
         self._operator = Operator(self._client(), partitions, node_ids, self.note)
         if self._random.random() < OPERATOR_SHARE:
@@ -252,6 +269,9 @@ class Simulation:
         if transactions is not None:
             transactions.stop_producers()
             self._await(transactions.unfinished, PROGRESS_S_MAX)
+        if self._queues is not None:
+            self._queues.finish()
+            self._await(self._queues.unfinished, QUEUES_S_MAX)
 
     def _judge(self) -> None:
         """Reads every log and holds it to what is known."""
@@ -264,6 +284,8 @@ class Simulation:
             member.is_stopping = True
         if self._transactions is not None:
             self.loop.run(self._process, self._transactions.judge(), JUDGEMENT_S_MAX)
+        if self._queues is not None:
+            self.loop.run(self._process, self._queues.judge(), JUDGEMENT_S_MAX)
         logs = {}
         for partition in self._partitions if self._loads.has_plain_traffic else ():
             reader = Consumer(self._client(), self.history, partition)

@@ -23,6 +23,7 @@ from flowstone.log.segments.partition_directory import FlushTask
 from flowstone.replication import leader_role
 from flowstone.replication.follower_role import FollowerRole
 from flowstone.replication.in_sync import InSyncReplicas
+from flowstone.replication.leader_role import LeaderRole
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
 from flowstone.replication.replica_fetch_session import DueCut, ReplicaFetchSession
@@ -179,6 +180,15 @@ def believe_a_clock_that_jumped() -> Patches:
     yield patch.object(SteadyClock, "time_ms", lambda self: self._clock.time_ms())
 
 
+def wait_without_a_timer() -> Patches:
+    """A leader whose high watermark waits for a follower asks again with the next event only, however late that is.
+
+    And it waits for followers that the cluster has taken out of the in-sync replicas.
+    """
+    yield patch.object(LeaderRole, "_hold_until", lambda *_: None)
+    yield patch.object(InSyncReplicas, "_expected_isr", lambda self: set())
+
+
 BUGS: dict[str, Bug] = {
     bug.plant.__name__: bug
     for bug in (
@@ -205,6 +215,12 @@ BUGS: dict[str, Bug] = {
             followers_delete_by_their_own_clock, ("retention", "R3", "R4", "lost write"), ("jump_clock",), first_seed=1
         ),
         Bug(believe_a_clock_that_jumped, ("retention", "R3", "R4", "lost write"), ("jump_clock", "kill"), first_seed=5),
+        Bug(
+            wait_without_a_timer,
+            ("stall",),
+            ("fail_flush", "restart", "kill_while_awaited", "kill_while_awaited"),
+            first_seed=22,
+        ),
         Bug(answer_before_the_commit, ("commit regression",), ("separate_then_kill",), first_seed=1),
         Bug(lose_group_state_at_failover, ("commit regression", "double owner"), ("kill", "restart"), first_seed=1),
         Bug(

@@ -1,0 +1,1 @@
+"""Flowstone and Apache Kafka over TLS: `python -m bench.tls`."""
