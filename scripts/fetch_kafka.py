@@ -90,34 +90,49 @@ def _fetch_into(folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
         pom, jars = Path(work, "pom.xml"), Path(work, "jars")
         pom.write_text(POM)
-        _run_maven([maven, "-B", "-q", "-f", str(pom), f"{DEPENDENCY_PLUGIN}:copy-dependencies",
-                    f"-DoutputDirectory={jars}", "-DincludeScope=runtime"])  # fmt: skip
+        copy = [maven, "-B", "-q", "-f", str(pom), f"{DEPENDENCY_PLUGIN}:copy-dependencies"]
+        run_fetch([*copy, f"-DoutputDirectory={jars}", "-DincludeScope=runtime"], f"Kafka {KAFKA_VERSION}")
         if not any(jars.glob(f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}.jar")):
             raise FetchError(f"Maven reported success but no Kafka {KAFKA_VERSION} jar is among what it fetched")
-        try:
-            jars.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # another caller has created the folder, equally complete
-                raise
+        put_in_place(jars, folder)
 
 
-def _run_maven(command: list[str]) -> None:
+def fetch_artifact(artifact: str, into: Path) -> None:
+    """Copy one artifact of Maven Central, without its dependencies, into a directory. Raises FetchError on failure."""
+    goals = {"get": "-Dtransitive=false", "copy": f"-DoutputDirectory={into}"}
+    for goal, option in goals.items():
+        command = [maven_command(), "-B", "-q", f"{DEPENDENCY_PLUGIN}:{goal}", f"-Dartifact={artifact}", option]
+        run_fetch(command, artifact)
+
+
+def run_fetch(command: list[str], what: str) -> None:
+    """Run a command that downloads or unpacks `what`. Raises FetchError with its error lines if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise FetchError(f"Maven did not fetch Kafka {KAFKA_VERSION} within {FETCH_TIMEOUT_SECONDS} s") from None
+        raise FetchError(f"{command[0]} did not fetch {what} within {FETCH_TIMEOUT_SECONDS} s") from None
     if done.returncode:
-        told = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:ERROR_LINES_MAX]
-        raise FetchError("\n".join([f"Maven could not fetch Kafka {KAFKA_VERSION} (exit {done.returncode}):", *told]))
+        errors = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:ERROR_LINES_MAX]
+        raise FetchError("\n".join([f"{command[0]} could not fetch {what} (exit {done.returncode}):", *errors]))
+
+
+def put_in_place(complete: Path, folder: Path) -> None:
+    """Rename a complete directory to its final name, unless another caller has done so first."""
+    try:
+        complete.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
 
 
 def maven_command() -> str:
+    """Return the path of `mvn`, installing it if root can. Raises FetchError if there is none."""
     found = shutil.which("mvn")
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         _apt_install("maven")
         found = shutil.which("mvn")
     if found is None:
-        raise FetchError(f"no mvn on the path: Kafka {KAFKA_VERSION} is fetched with Maven; install it and try again")
+        raise FetchError("no mvn on the path: Maven downloads the jars; install it and try again")
     return found
 
 

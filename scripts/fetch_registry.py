@@ -7,7 +7,6 @@ Invariant, as in `fetch_kafka`: the folder is renamed into place after everythin
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,15 +15,13 @@ ROOT = str(Path(__file__).parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from scripts.fetch_kafka import DEPENDENCY_PLUGIN, FetchError, cache_folder, maven_command  # noqa: E402
+from scripts.fetch_kafka import FetchError, cache_folder, fetch_artifact, put_in_place, run_fetch  # noqa: E402
 
 REGISTRY_VERSION = "2.6.13.Final"
 ARCHIVE = f"io.apicurio:apicurio-registry-app:{REGISTRY_VERSION}:tar.gz:all"
 RUNNER = f"apicurio-registry-app-{REGISTRY_VERSION}-runner.jar"
 # Where its Confluent API is, below the address of the server.
 API_PATH = "/apis/ccompat/v7"
-FETCH_TIMEOUT_S = 600
-ERROR_LINES_MAX = 5
 
 
 def registry_folder() -> Path:
@@ -41,34 +38,16 @@ def registry_jar() -> Path:
 
 
 def _fetch_into(folder: Path) -> None:
-    maven = maven_command()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
         unpacked = Path(work, "unpacked")
-        goals = {"get": "-Dtransitive=false", "copy": f"-DoutputDirectory={work}"}
-        for goal, option in goals.items():
-            _run([maven, "-B", "-q", f"{DEPENDENCY_PLUGIN}:{goal}", f"-Dartifact={ARCHIVE}", option])
+        fetch_artifact(ARCHIVE, Path(work))
         for archive in Path(work).glob("*.tar.gz"):
             unpacked.mkdir()
-            _run(["tar", "-xzf", str(archive), "-C", str(unpacked)])
+            run_fetch(["tar", "-xzf", str(archive), "-C", str(unpacked)], ARCHIVE)
         if not list(unpacked.rglob(RUNNER)):
             raise FetchError(f"Maven reported success but {RUNNER} is not among what it fetched")
-        try:
-            unpacked.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # another caller has created the folder, equally complete
-                raise
-
-
-def _run(command: list[str]) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise FetchError(f"{command[0]} did not end within {FETCH_TIMEOUT_S} s, for {ARCHIVE}") from None
-    if done.returncode:
-        told = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:ERROR_LINES_MAX]
-        what = f"{ARCHIVE} could not be fetched ({command[0]} exits with {done.returncode}):"
-        raise FetchError("\n".join([what, *told]))
+        put_in_place(unpacked, folder)
 
 
 def main() -> int:

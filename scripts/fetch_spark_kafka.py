@@ -8,7 +8,6 @@ Invariant, as in `fetch_kafka`: the folder is renamed into place after every jar
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +16,7 @@ ROOT = str(Path(__file__).parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from scripts.fetch_kafka import DEPENDENCY_PLUGIN, FetchError, cache_folder, maven_command  # noqa: E402
+from scripts.fetch_kafka import FetchError, cache_folder, fetch_artifact, put_in_place  # noqa: E402
 
 CONNECTOR_VERSION = "4.2.0"
 JARS = (
@@ -26,8 +25,6 @@ JARS = (
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
-FETCH_TIMEOUT_S = 300
-ERROR_LINES_MAX = 5
 
 
 def connector_folder() -> Path:
@@ -44,31 +41,14 @@ def connector_jars() -> str:
 
 
 def _fetch_into(folder: Path) -> None:
-    maven = maven_command()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
         jars = Path(work, "jars")
         for jar in JARS:
-            goals = {"get": "-Dtransitive=false", "copy": f"-DoutputDirectory={jars}"}
-            for goal, option in goals.items():
-                _run([maven, "-B", "-q", f"{DEPENDENCY_PLUGIN}:{goal}", f"-Dartifact={jar}", option], jar)
+            fetch_artifact(jar, jars)
         if len(list(jars.glob("*.jar"))) != len(JARS):
             raise FetchError(f"Maven reported success but not all of {', '.join(JARS)} are there")
-        try:
-            jars.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # another caller has created the folder, equally complete
-                raise
-
-
-def _run(command: list[str], jar: str) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise FetchError(f"Maven did not fetch {jar} within {FETCH_TIMEOUT_S} s") from None
-    if done.returncode:
-        told = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:ERROR_LINES_MAX]
-        raise FetchError("\n".join([f"Maven could not fetch {jar} (exit {done.returncode}):", *told]))
+        put_in_place(jars, folder)
 
 
 def main() -> int:

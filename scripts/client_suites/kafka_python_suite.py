@@ -24,10 +24,7 @@ PYTEST = (
 )  # fmt: skip
 # Parts of the names of tests, by what they would need.
 NOT_SERVED = {
-    "ACLs are not served yet": ("acls",),
-    "replicas are not moved between a broker's directories": ("alter_replica_log_dirs",),
-    "there is no KRaft quorum": ("metadata_quorum",),
-    "ListConfigResources is not served yet": ("list_config_resources",),
+    "needs an authorizer, which the suites' brokers have not": ("acls",),
     "expects its own fixture's settings": ("broker_resource",),
 }
 # The release that the client detects from our newest versions. A test expects the suite's configured one.

@@ -11,13 +11,17 @@ PROGRAM = Path(__file__).with_name("kafkajs_checks.js")
 
 
 def run_suite(suite: Suite, server: Server) -> None:
-    node, npm = tool("node"), tool("npm")
-    modules = cached(f"kafkajs-{VERSION}", lambda folder: _install(npm, folder))
     told = run(
-        [node, str(PROGRAM), server.address],
-        variables={"NODE_PATH": str(modules / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"},
+        [tool("node"), str(PROGRAM), server.address],
+        variables={"NODE_PATH": str(modules()), "KAFKAJS_NO_PARTITIONER_WARNING": "1"},
     )
     suite.take_report(told)
+
+
+def modules() -> Path:
+    """Return the folder with kafkajs as a module of Node."""
+    npm = tool("npm")
+    return cached(f"kafkajs-{VERSION}", lambda folder: _install(npm, folder)) / "node_modules"
 
 
 def _install(npm: str, folder: Path) -> None:

@@ -88,11 +88,12 @@ class Server:
 
 
 @contextmanager
-def fresh_server(*settings: str, brokers: int = 1) -> Iterator[Server]:
+def fresh_server(*settings: str, brokers: int = 1, config: Path | None = None) -> Iterator[Server]:
     """Start a broker, or several with a ZooKeeper, without data; stop them by process id and remove their data."""
     with tempfile.TemporaryDirectory(prefix="flowstone-clients-") as folder:
         data, log = Path(folder, "data"), Path(folder, "log")
-        command = [sys.executable, "-m", "flowstone.cli", "up", "--data", str(data), "--listen", "127.0.0.1:0"]
+        where = ["--listen", "127.0.0.1:0"] if config is None else ["--config", str(config)]
+        command = [sys.executable, "-m", "flowstone.cli", "up", "--data", str(data), *where]
         if brokers > 1:
             command += ["--brokers", str(brokers), "--http", "off"]
         for setting in settings:
@@ -178,10 +179,7 @@ def install(package: str) -> None:
 
 
 def cached(name: str, fill: Callable[[Path], None]) -> Path:
-    """Return a folder of the cache, filled if it is missing.
-
-    It is renamed when complete, so an existing one is complete.
-    """
+    """Return a folder of the cache, filled if it is missing. It is renamed when complete."""
     folder = cache_folder().parent / name
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)

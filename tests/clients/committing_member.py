@@ -24,6 +24,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPyt
 from kafka.errors import KafkaError as KafkaPythonError
 
 from tests.clients.group_members import kafka_python_poll_ms, learn_partitions
+from tests.support.security.secured_suites import install_clients, is_installed
 
 POLL_S = 0.05
 POLL_MS = int(POLL_S * 1000)
@@ -116,5 +117,7 @@ LIBRARIES: dict[str, Callable[[str, str, str], None]] = {
 
 
 if __name__ == "__main__":
+    if is_installed():
+        install_clients()
     library, *where = sys.argv[1:]
     LIBRARIES[library](*where)

@@ -29,6 +29,7 @@ from tests.clients.confluent_driver import ConfluentDriver  # noqa: E402
 from tests.clients.driver import IS_CLUSTER, Driver  # noqa: E402
 from tests.clients.hunted import HuntedCluster  # noqa: E402
 from tests.clients.kafka_python_driver import KafkaPythonDriver  # noqa: E402
+from tests.support.security.secured_suites import java_arguments  # noqa: E402
 
 DRIVERS: tuple[type[Driver], ...] = (ConfluentDriver, KafkaPythonDriver, AiokafkaDriver)
 AUTO_CREATED_PARTITIONS = 3
@@ -107,7 +108,7 @@ def java() -> Java:
 
     def run(program: str, *arguments: str, input: str = "") -> str:
         done = subprocess.run(
-            [command, *JVM_FLAGS, "-cp", f"{jars}/*", program, *arguments],
+            [command, *JVM_FLAGS, "-cp", f"{jars}/*", program, *java_arguments(arguments)],
             input=input,
             capture_output=True,
             text=True,

@@ -22,6 +22,8 @@ from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 from kafka.errors import KafkaConnectionError
 
+from tests.support.security.secured_suites import install_clients, is_installed
+
 POLL_S = 0.05
 POLL_MS = int(POLL_S * 1000)
 HEARTBEAT_MS = 100
@@ -230,6 +232,8 @@ LIBRARIES: dict[str, type[Member]] = {
 def main() -> None:
     """A member that says when it has an assignment, and goes on until it is killed."""
     library, bootstrap, group_id, topic = sys.argv[1:]
+    if is_installed():
+        install_clients()
     member = LIBRARIES[library](bootstrap, group_id, topic)
     member.wait_until(lambda member: bool(member.assignment))
     print("assigned", flush=True)

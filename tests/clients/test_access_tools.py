@@ -1,14 +1,17 @@
-"""Kafka's own tools for access rules and quotas, unchanged, against a broker with an authorizer."""
+"""Kafka's own tools for access rules, quotas and delegation tokens, unchanged."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from flowstone.cluster.image.acl import Acl
 from tests.clients.conftest import Java
 from tests.support.running_app import RunningApp
+from tests.support.security.tokens import app_with_tokens
 
 KAFKAS_NAME = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -90,3 +93,43 @@ def test_kafka_configs_sets_shows_and_removes_quotas(java: Java, secured: Runnin
     configs("--alter", "--delete-config", "producer_byte_rate,consumer_byte_rate,request_percentage", *bob)
     stored = secured.app.services.metadata.image.quotas
     assert (("user", "bob"),) not in stored
+
+
+def test_kafka_delegation_tokens_creates_describes_renews_and_expires(java: Java, tmp_path: Path) -> None:
+    with app_with_tokens(tmp_path) as app:
+        config = tmp_path / "alice.properties"
+        login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        config.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f'sasl.jaas.config={login} username="alice" password="alice";\n'
+        )
+        host, port = app.app.addresses["SASL_PLAINTEXT"]
+
+        def tokens(*arguments: str, config: Path = config) -> str:
+            return java(
+                "org.apache.kafka.tools.DelegationTokenCommand", "--bootstrap-server", f"{host}:{port}",
+                "--command-config", str(config), *arguments,
+            )  # fmt: skip
+
+        created = tokens("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
+        (token,) = app.app.services.metadata.image.delegation_tokens.values()
+        assert app.app.services.delegation_tokens is not None
+        hmac = b64encode(app.app.services.delegation_tokens.hmac(token.token_id)).decode()
+        assert token.token_id in created
+        assert hmac in created
+        assert token.token_id in tokens("--describe", "--owner-principal", "User:alice")
+        assert "Completed renew operation" in tokens("--renew", "--renew-time-period", "-1", "--hmac", hmac)
+        # A Java client with the token is alice.
+        with_token = tmp_path / "token.properties"
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        with_token.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+            f'sasl.jaas.config={scram} username="{token.token_id}" password="{hmac}" tokenauth="true";\n'
+        )
+        java(
+            "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", f"{host}:{port}", "--command-config",
+            str(with_token), "--create", "--topic", "by-token",
+        )  # fmt: skip
+        assert "by-token" in app.app.services.metadata.image.topics
+        assert "Completed expire operation" in tokens("--expire", "--expiry-time-period", "-1", "--hmac", hmac)
+        assert app.app.services.metadata.image.delegation_tokens == {}
