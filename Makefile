@@ -1,4 +1,4 @@
-.PHONY: help setup demo test lint generate bench walk clients cluster faults memory fixture spark sim chaos fuzz mutants
+.PHONY: help setup demo test lint generate bench walk clients cluster faults memory security ecosystem fixture spark spark-versions sim chaos fuzz mutants
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -12,12 +12,10 @@ setup:           ## make .venv and install everything into it
 demo: setup      ## the main job, end to end
 	@$(PY) scripts/demo.py
 
-# Those that mind the time, or need the whole machine, go one after the other; the others two at a time.
-# A few that fail are run once more, each alone, and counted in .cache/test-reruns.json (scripts/run_tests.py).
-TOGETHER := tests/unit tests/zookeeper tests/cluster tests/clients tests/examples
-test: lint       ## every functional check
-	$(PY) scripts/run_tests.py tests $(addprefix --ignore=,$(TOGETHER))
-	$(PY) scripts/run_tests.py $(TOGETHER) -n 2 --dist loadfile
+# What runs beside what is in scripts/test_all.py. A few that fail are run once more, each alone, and counted in
+# .cache/test-reruns.json (scripts/run_tests.py).
+test: setup      ## every functional check
+	@$(PY) scripts/test_all.py
 
 lint: setup      ## style, types, layers, generated code
 	.venv/bin/ruff check .
@@ -38,13 +36,24 @@ walk: setup      ## the functions that run on five paths: produce, fetch, join, 
 clients: setup   ## other people's clients and suites, against fresh brokers
 	$(PY) scripts/clients.py
 
+ecosystem: setup ## products that people run on Kafka, each through kills (about 15 minutes; ECOSYSTEM="--kafka NAME..." for more or fewer)
+	$(PY) -m tests.ecosystem.run $(ECOSYSTEM)
+
 faults: setup    ## kills, power losses and damage, long (about an hour; power losses need root)
-	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} FLOWSTONE_FAULTS_LIFE_CYCLE=$${FLOWSTONE_FAULTS_LIFE_CYCLE:-all} FLOWSTONE_FAULTS_COMPACTION_KILLS=$${FLOWSTONE_FAULTS_COMPACTION_KILLS:-60} FLOWSTONE_FAULTS_TRANSACTION_KILLS=$${FLOWSTONE_FAULTS_TRANSACTION_KILLS:-200} $(PY) -m pytest -rP tests/faults
+	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} FLOWSTONE_FAULTS_LIFE_CYCLE=$${FLOWSTONE_FAULTS_LIFE_CYCLE:-all} FLOWSTONE_FAULTS_COMPACTION_KILLS=$${FLOWSTONE_FAULTS_COMPACTION_KILLS:-60} FLOWSTONE_FAULTS_TRANSACTION_KILLS=$${FLOWSTONE_FAULTS_TRANSACTION_KILLS:-200} FLOWSTONE_FAULTS_LETTER_KILLS=$${FLOWSTONE_FAULTS_LETTER_KILLS:-all} $(PY) -m pytest -rP tests/faults
 	FLOWSTONE_COMPACTION_SEEDS=20000 FLOWSTONE_BRANCHING_SEEDS=500 FLOWSTONE_RETENTION_SEEDS=2000 $(PY) -m pytest tests/unit/log/test_*_properties.py
+	FLOWSTONE_WIRE_EXAMPLES=50 $(PY) -m pytest tests/unit/wire/test_round_trips.py tests/unit/wire/test_kio_oracle.py
 
 memory: setup    ## every means to fill a broker's memory, and half a million short-lived things (about 25 minutes)
 	FLOWSTONE_MEMORY_LONG=1 $(PY) -m pytest -rP tests/hostile/test_memory.py
+	FLOWSTONE_HOSTILE_LONG=1 $(PY) -m pytest -rP tests/hostile/test_mutations.py
 	$(PY) -m tests.hostile.churn --operations $${FLOWSTONE_CHURN_OPERATIONS:-500000}
+
+security: setup  ## a million frames before a login, attacks on TLS, all logins, three suites over SASL_SSL (about an hour)
+	FLOWSTONE_LOGIN_FRAMES=$${FLOWSTONE_LOGIN_FRAMES:-1000000} $(PY) -m pytest -rP --timeout 7200 tests/unit/broker/network/test_before_login.py
+	FLOWSTONE_TLS_LONG=1 $(PY) -m pytest -rP tests/hostile/tls/test_tls.py
+	FLOWSTONE_LOGINS=all $(PY) -m pytest tests/clients/security
+	FLOWSTONE_SUITES_SECURITY=sasl_tls $(PY) -m pytest -p tests.support.security.secured_suites tests/clients tests/spark
 
 sim: setup       ## whole clusters simulated from ten thousand seeds (1.5 hours; FLOWSTONE_SIM_SEEDS for fewer)
 	$(PY) -m tests.sim.run --seeds $${FLOWSTONE_SIM_SEEDS:-10000}
@@ -67,7 +76,11 @@ cluster: setup   ## clients, suites and Spark against three brokers that are kil
 	FLOWSTONE_CLUSTER_LONG=1 $(PY) -m pytest tests/cluster_spark tests/cluster/test_ensemble.py
 	$(PY) scripts/clients.py --cluster
 
+spark-versions: setup ## the tests of the Spark source and sink on PySpark 4.0, 4.1, 4.2 and 4.3, each in an environment of its own
+	$(PY) scripts/spark_versions.py
+
 spark: setup     ## Spark source and sink, long: a kill at every step, a standalone cluster, five million rows, examples
 	FLOWSTONE_SPARK_LONG=1 $(PY) -m pytest tests/spark
 	FLOWSTONE_SPARK_LONG=1 FLOWSTONE_PIPELINE_KILLS=$${FLOWSTONE_PIPELINE_KILLS:-200} $(PY) -m pytest tests/spark_pipeline
 	FLOWSTONE_SPARK_LONG=1 $(PY) -m pytest tests/spark_examples
+	$(PY) scripts/spark_versions.py --quick

@@ -26,9 +26,9 @@ ROOT = str(Path(__file__).parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from scripts.demo_broker import PARTITIONS, BrokerProcess, client_config  # noqa: E402 - after the path is set
-from scripts.demo_charts import print_revenue  # noqa: E402
-from scripts.demo_events import (  # noqa: E402
+from scripts.demo_parts.broker import PARTITIONS, BrokerProcess, client_config  # noqa: E402 - after the path is set
+from scripts.demo_parts.charts import print_revenue  # noqa: E402
+from scripts.demo_parts.events import (  # noqa: E402
     ROWS,
     SPAN_S,
     Sum,
@@ -39,11 +39,11 @@ from scripts.demo_events import (  # noqa: E402
     read,
     read_everything,
 )
-from scripts.demo_group import MEMBERS, run_group  # noqa: E402
-from scripts.demo_pipeline import BROKEN, Row, break_orders  # noqa: E402
-from scripts.demo_pipeline_steps import PipelineSteps  # noqa: E402
-from scripts.demo_step import Step  # noqa: E402
-from scripts.demo_transactions import RECORDS, TRANSACTIONS, expected, run_transactions  # noqa: E402
+from scripts.demo_parts.group import MEMBERS, run_group  # noqa: E402
+from scripts.demo_parts.pipeline import BROKEN, Row, break_orders  # noqa: E402
+from scripts.demo_parts.pipeline_steps import PipelineSteps  # noqa: E402
+from scripts.demo_parts.step import Step  # noqa: E402
+from scripts.demo_parts.transactions import RECORDS, TRANSACTIONS, expected, run_transactions  # noqa: E402
 
 # The past that is read again: its last quarter.
 FROM_TIME_S = SPAN_S * 3 // 4

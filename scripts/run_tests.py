@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -32,17 +33,32 @@ class _Failures:
             self.tests.append(report.nodeid)
 
 
+class Result(NamedTuple):
+    """What a run of pytest ended with, and the tests that failed in it."""
+
+    code: int
+    failures: list[str]
+
+
 def run(arguments: list[str], record: Path = RECORD) -> int:
     """Run pytest; return its exit code, or 0 if the few tests that failed passed when repeated."""
+    return repeat(run_once(arguments), record)
+
+
+def run_once(arguments: list[str]) -> Result:
+    """Run pytest and repeat nothing."""
     failures = _Failures()
-    code = pytest.main(arguments, plugins=[failures])
-    if code != pytest.ExitCode.TESTS_FAILED or not 0 < len(failures.tests) <= SECOND_RUNS_MAX:
+    return Result(int(pytest.main(arguments, plugins=[failures])), failures.tests)
+
+
+def repeat(result: Result, record: Path = RECORD) -> int:
+    """Repeat the few tests that failed in a run; return its exit code, or 0 if all of them passed now."""
+    code, failures = result
+    if code != pytest.ExitCode.TESTS_FAILED or not 0 < len(failures) <= SECOND_RUNS_MAX:
         if code == pytest.ExitCode.TESTS_FAILED:
-            print(
-                f"no test was run again: {len(failures.tests)} failed, and {SECOND_RUNS_MAX} are the most", flush=True
-            )
-        return int(code)
-    outcomes = {test: _run_alone(test) for test in failures.tests}
+            print(f"no test was run again: {len(failures)} failed, and {SECOND_RUNS_MAX} are the most", flush=True)
+        return code
+    outcomes = {test: _run_alone(test) for test in failures}
     for test, outcome in outcomes.items():
         print(f"run 2 times: {test}: {FAILED}, {outcome}", flush=True)
     for test, counts in _recorded(record, outcomes).items():
@@ -50,7 +66,7 @@ def run(arguments: list[str], record: Path = RECORD) -> int:
         print(
             f"run again so far: {test}: {times} times, {counts[PASSED]} {PASSED}, {counts[FAILED]} {FAILED}", flush=True
         )
-    return int(code) if FAILED in outcomes.values() else 0
+    return code if FAILED in outcomes.values() else 0
 
 
 def _run_alone(test: str) -> str:

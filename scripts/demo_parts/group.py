@@ -1,7 +1,7 @@
 """The consumer group of the demo: three members, one of which is killed and replaced without a loss.
 
-Members are processes, `python -m scripts.demo_group ADDRESS TOPIC`. Each prints what it has read before it commits it,
-so the parent knows what a killed member had done. Lag comes from the broker's page.
+Members are processes, `python -m scripts.demo_parts.group ADDRESS TOPIC`. Each prints what it has read
+before it commits it, so the parent knows what a killed member had done. Lag comes from the broker's page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from scripts.demo_broker import SESSION_MS, client_config, look_at_group
+from scripts.demo_parts.broker import SESSION_MS, client_config, look_at_group
 
 GROUP = "demo-readers"
 MEMBERS = 3
@@ -36,11 +36,11 @@ class Member:
 
     def __init__(self, address: str, topic: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "scripts.demo_group", address, topic],
+            [sys.executable, "-m", "scripts.demo_parts.group", address, topic],
             stdout=subprocess.PIPE,
             stdin=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parents[1],
+            cwd=Path(__file__).parents[2],
         )
         self.read: dict[int, set[int]] = defaultdict(set)
         self.chunks = 0

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from scripts.demo_broker import PARTITIONS, client_config
+from scripts.demo_parts.broker import PARTITIONS, client_config
 
 from flowstone.cli.records.event_streams import Event, generate
 

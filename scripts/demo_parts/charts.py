@@ -7,7 +7,7 @@ from collections import Counter
 
 from rich.console import Console
 from rich.table import Table
-from scripts.demo_pipeline import Row
+from scripts.demo_parts.pipeline import Row
 
 BAR_CHARACTERS = 60
 WINDOW_S = 300

@@ -72,23 +72,37 @@ class Driver:
         self._is_running.set()
 
 
+class Command:
+    """A command of `flowstone pipeline` with --json that runs beside the demo and ends by itself."""
+
+    def __init__(self, command: str, directory: Path, address: str, *options: str) -> None:
+        self._name = command
+        self._process = _start(command, directory, address, *options, "--json", stderr=subprocess.PIPE)
+
+    def documents(self) -> list[Any]:
+        """Wait until it has ended, and return the documents that it printed."""
+        try:
+            output, errors = self._process.communicate(timeout=COMMAND_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise SystemExit(f"demo: pipeline {self._name} did not end in {COMMAND_TIMEOUT_S} s") from None
+        finally:
+            self.kill()
+        if self._process.returncode:
+            raise SystemExit(f"demo: pipeline {self._name} ended with {self._process.returncode}:\n{errors or output}")
+        documents, rest = list[Any](), output.strip()
+        while rest:
+            document, end = json.JSONDecoder().raw_decode(rest)
+            documents.append(document)
+            rest = rest[end:].lstrip()
+        return documents
+
+    def kill(self) -> None:
+        _kill(self._process)
+
+
 def ask(command: str, directory: Path, address: str, *options: str) -> list[Any]:
     """Run a command of `flowstone pipeline` with --json to its end, and return the documents that it prints."""
-    process = _start(command, directory, address, *options, "--json", stderr=subprocess.PIPE)
-    try:
-        output, errors = process.communicate(timeout=COMMAND_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise SystemExit(f"demo: pipeline {command} did not end in {COMMAND_TIMEOUT_S} s") from None
-    finally:
-        _kill(process)
-    if process.returncode:
-        raise SystemExit(f"demo: pipeline {command} ended with {process.returncode}:\n{errors or output}")
-    documents, rest = list[Any](), output.strip()
-    while rest:
-        document, end = json.JSONDecoder().raw_decode(rest)
-        documents.append(document)
-        rest = rest[end:].lstrip()
-    return documents
+    return Command(command, directory, address, *options).documents()
 
 
 def _start(

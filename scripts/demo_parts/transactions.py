@@ -1,7 +1,8 @@
 """The transactions of the demo: a producer is killed in the middle of one, and the next with its id carries on.
 
-The first producer is a process, `python -m scripts.demo_transactions ADDRESS`. It prints the number of each transaction
-that it has committed. In the middle of transaction STOPS_IN it prints that it is there, and waits to be killed.
+The first producer is a process, `python -m scripts.demo_parts.transactions ADDRESS`. It prints the number of each
+transaction that it has committed. In the middle of transaction STOPS_IN it prints that it is there, and waits to be
+killed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from scripts.demo_broker import PARTITIONS, client_config
+from scripts.demo_parts.broker import PARTITIONS, client_config
 
 import flowstone
 
@@ -65,10 +66,10 @@ def expected(transactions: int) -> Counter[str]:
 
 def _start(address: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "scripts.demo_transactions", address],
+        [sys.executable, "-m", "scripts.demo_parts.transactions", address],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
     )
 
 

@@ -1,0 +1,1 @@
+"""The parts of `make demo`: a module for each step, and what they share."""
