@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import flowstone
 from flowstone.cli.main import main
+from flowstone.client.security import default_security, set_default_security
 from tests.unit.cli.command_server import commands_in
 from tests.unit.cli.terminal import Terminal
 
@@ -23,7 +24,7 @@ Call = Callable[..., str]
 Prepare = Callable[..., None]
 
 SOURCE = Path(__file__).parents[3] / "src"
-COMMAND_TIMEOUT_S = 30
+COMMAND_TIMEOUT_S = 60
 
 
 def command_environment() -> dict[str, str]:
@@ -67,8 +68,12 @@ def run(
         monkeypatch.setattr(sys, "argv", ["flowstone", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input.encode())))
         capfd.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
+        security = default_security()
+        try:
+            with pytest.raises(SystemExit) as end:
+                main()
+        finally:
+            set_default_security(security)  # a command sets its own for its process, which goes on here
         output, errors = capfd.readouterr()
         assert isinstance(end.value.code, int)
         return subprocess.CompletedProcess(sys.argv, end.value.code, output, errors)
