@@ -62,6 +62,7 @@ def open_session() -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")  # the default, 200, is for larger data
+        .config("spark.stage.maxConsecutiveAttempts", "1")  # for delivery=exactly-once
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
