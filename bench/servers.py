@@ -47,7 +47,6 @@ KAFKA_JVM_FLAGS = (
     "-Djava.awt.headless=true",
 )
 
-
 # Otherwise a deleted topic's files, and their page-cache memory, stay for a minute.
 DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 
@@ -60,6 +59,7 @@ class Server(ABC):
     """A broker process. Subclasses define the command and how to tell that it is ready."""
 
     name = ""
+    more_listeners = ""  # as `listeners` has them, after a comma
 
     def __init__(self, settings: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
         self._settings = dict(settings or {})
@@ -182,8 +182,8 @@ class Kafka(Server):
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}{self.more_listeners}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data),
             "offsets.topic.replication.factor": "1",
             "log.initial.task.delay.ms": "0",  # otherwise the first deletion waits for half a minute

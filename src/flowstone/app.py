@@ -19,6 +19,7 @@ from flowstone import kernel
 from flowstone.broker.authentication.credential_import import import_users
 from flowstone.broker.authentication.listener_security import parse_security
 from flowstone.broker.authentication.peer_network import inter_broker_listener, peer_network
+from flowstone.broker.authentication.token_registry import TokenCleaner
 from flowstone.broker.clustering.assignments import Assignments
 from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.coordinator_host import HostServices
@@ -142,11 +143,11 @@ class App:
             await self._open_logs_and_metadata()
             self._bind_http()
             self.services = self._wire()
-            self.survey = GroupSurvey(
-                self.services, self._cluster.remote_offsets if self._cluster is not None else None
-            )
+            remote_offsets = self._cluster.remote_offsets if self._cluster is not None else None
+            self.survey = GroupSurvey(self.services, remote_offsets)
             self._disks = DiskSpace(self.services)
             self._late_transactions = LateTransactions(self.services)
+            self._token_cleaner = TokenCleaner(self.config, self._metadata, self._clock)
             self._server = Server(self.services, self._network, self._security)
             await self._register(self._bind())
             await import_users(self.config.scram_credentials_file, self._metadata)
@@ -161,6 +162,7 @@ class App:
         self._server.start()
         self.survey.start()
         self._late_transactions.start()
+        self._token_cleaner.start()
         self._serving = True
         if self._http is not None:
             self._http.start()
@@ -175,6 +177,7 @@ class App:
             self._pages.stop()
         self.survey.stop()
         self._late_transactions.stop()
+        self._token_cleaner.stop()
         if self._cluster is not None:
             await self._cluster.leave()
         self._close_coordinators()
@@ -195,12 +198,9 @@ class App:
             self._http.kill()
         if self._pages is not None:
             self._pages.stop()
-        if hasattr(self, "survey"):
-            self.survey.stop()
-        if hasattr(self, "_disks"):
-            self._disks.stop()
-        if hasattr(self, "_late_transactions"):
-            self._late_transactions.stop()
+        if hasattr(self, "_token_cleaner"):  # nothing was started before
+            for each in (self.survey, self._disks, self._late_transactions, self._token_cleaner):
+                each.stop()
         self._close_coordinators()
         if self._cluster is not None:
             self._cluster.abort()
@@ -320,21 +320,18 @@ class App:
         return log.config.message_timestamp_type == "LogAppendTime" and self._partitions.leads(log)
 
     def _wire(self) -> Services:
-        self._assignments = Assignments(
-            self.config.node_id, self._topic_defaults, self._logs, self._partitions, self._cluster
-        )
+        opened = self._topic_defaults, self._logs, self._partitions, self._cluster
+        self._assignments = Assignments(self.config.node_id, *opened)
         self._assignments.open_all(self._metadata.image, self._deleted_topic_ids)
         self._metadata.on_change(self._assignments.follow)
         self._metadata.on_wait(self._assignments.settled)
         self._metadata.on_failure(self._fail)
-        self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
+        hosted = self.config, self._clock, self._metadata, self._partitions, self._workers
+        self._groups = GroupCoordinator(*hosted, self._logs.steady_clock.time_ms)
         make_peers = partial(BrokerPeers, self._inter_broker_listener, self._metadata, self._clock, self._peer_network)
-        host_services = HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers)
-        self._transactions = TransactionCoordinator(
-            host_services,
-            LocalMarkers(self._partitions, self._metadata, self._clock, self._groups),
-            make_peers,
-        )
+        host_services = HostServices(*hosted)
+        markers = LocalMarkers(self._partitions, self._metadata, self._clock, self._groups)
+        self._transactions = TransactionCoordinator(host_services, markers, make_peers)
         self._share_states = states_for_groups(self._groups, host_services, make_peers())
         slots = self.config.max_incremental_fetch_session_cache_slots
         return make_services(

@@ -103,7 +103,8 @@ class Encoder:
         try:
             batches = list(self._batches(columns, topics, [partition_counts[name] for name in topics]))
         except BadRow as bad:
-            raise self._refused(bad, rows) from None
+            name = topic if topic is not None else rows.column("topic")[bad.row].as_py()
+            raise self._refused(bad, rows, name, partition_counts[name]) from None
         self._rows_before += rows.num_rows
         return batches
 
@@ -157,13 +158,13 @@ class Encoder:
         batch[:HEADER_BYTES] = encode_header(_header(Codec.NONE, built), payload)
         return bytearray(batch)
 
-    def _refused(self, bad: BadRow, rows: Any) -> RowRefused:
+    def _refused(self, bad: BadRow, rows: Any, topic: str, partition_count: int) -> RowRefused:
         match bad.status:
             case RowStatus.TOO_LARGE:
                 size_bytes = HEADER_BYTES + bad.needed_bytes
                 reason = f"it takes {size_bytes} bytes, and a batch has at most {self._batch_bytes_max}"
             case RowStatus.BAD_PARTITION:
-                reason = f"there is no partition {rows.column('partition')[bad.row].as_py()}"
+                reason = _no_partition(topic, partition_count, rows.column("partition")[bad.row].as_py())
             case RowStatus.BAD_TIMESTAMP:
                 reason = "its timestamp is before 1970"
             case RowStatus.NULL_HEADER_KEY:
@@ -174,24 +175,31 @@ class Encoder:
 
 
 def slots_of(
-    topic_numbers: Any, keys: Any, partitions: Any, partition_counts: list[int], first_partition: int = 0
+    topic_numbers: Any, keys: Any, partitions: Any, partition_counts: Mapping[str, int], first_partition: int = 0
 ) -> Any:
     """Return the slot of each row as an int32 array: its partition's place among the partitions of all topics.
 
-    Rows get the partition in `partitions`, else the one of their key, as `Encoder` gives them. Rows without either are
-    spread from `first_partition` on. Raises RowRefused if a row names a partition that its topic does not have.
+    A topic's number is its place in `partition_counts`. Rows get the partition in `partitions`, else the one of their
+    key, as `Encoder` gives them. Rows without either are spread from `first_partition` on. Raises RowRefused if a row
+    names a partition that its topic does not have.
     """
     values = pa.nulls(len(keys), pa.binary())
     rows = pa.RecordBatch.from_arrays([values, keys, partitions], ["value", "key", "partition"])
     if not rows.num_rows:
         return pa.array([], pa.int32())
-    keyless = [(first_partition, 0)] * len(partition_counts)
-    slots = Slots(partition_counts, keyless, keyless_bytes_max=_KEYLESS_BYTES_MAX)
+    counts = list(partition_counts.values())
+    slots = Slots(counts, [(first_partition, 0)] * len(counts), keyless_bytes_max=_KEYLESS_BYTES_MAX)
     try:
         spread = spread_rows(rows_of(rows, number_input(topic_numbers)), slots)
     except BadRow as bad:
-        raise RowRefused(bad.row, f"there is no partition {partitions[bad.row].as_py()}") from None
+        topic, count = list(partition_counts.items())[topic_numbers[bad.row].as_py()]
+        raise RowRefused(bad.row, _no_partition(topic, count, partitions[bad.row].as_py())) from None
     return pa.Array.from_buffers(pa.int32(), rows.num_rows, [None, pa.py_buffer(spread.slot_of_row)])
+
+
+def _no_partition(topic: str, count: int, partition: int) -> str:
+    has = "1 partition, 0" if count == 1 else f"{count} partitions, 0 to {count - 1}"
+    return f"topic {topic} has {has}, and no partition {partition}"
 
 
 def _partitions(topics: list[str], partition_counts: list[int]) -> Iterator[tuple[str, int]]:

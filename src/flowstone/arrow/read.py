@@ -34,11 +34,12 @@ Places: TypeAlias = Place | Mapping[int, Place]
 
 
 class Range(NamedTuple):
-    """The offsets of one partition from `start` to `end`, exclusive."""
+    """The offsets of one partition from `start` to `end`, exclusive, of the topic with an id; None: of any."""
 
     partition: TopicPartition
     start: int
     end: int
+    topic_id: bytes | None = None
 
 
 def read(
@@ -61,8 +62,9 @@ def read(
     `read_committed` omits records of open and aborted transactions.
 
     Raises ValueError if an argument is invalid, and a `flowstone.client.ClientError` if the cluster cannot return the
-    records: an `OffsetsLost` if retention has deleted some of them, a `GaveUp` if no broker answers within
-    `connect_deadline_s` or reading makes no progress for `deadline_s` afterwards.
+    records: an `OffsetsLost` if retention has deleted some of them, a `TopicRecreated` if the topic is deleted and
+    created again while it is read, a `GaveUp` if no broker answers within `connect_deadline_s` or reading makes no
+    progress for `deadline_s` afterwards.
     """
     return read_batches(
         topic,
@@ -104,9 +106,9 @@ def read_ranges(
 ) -> Iterator[Any]:
     """Yield the RecordBatches of the ranges, one range after the other; close the cluster's connections at the end."""
     with cluster:
-        for partition, start, end in ranges:
+        for partition, start, end, topic_id in ranges:
             decoder = Decoder(partition, columns, start, end, read_committed=read_committed)
-            for fetched in cluster.fetch(partition, start, end, read_committed=read_committed):
+            for fetched in cluster.fetch(partition, start, end, read_committed=read_committed, topic_id=topic_id):
                 yield from decoder.feed(fetched.records, fetched.aborted)
             yield from decoder.finish()
 
@@ -124,9 +126,10 @@ def settle(
 
     Raises ValueError if a place is invalid, and UnknownTopic if the topic does not exist.
     """
-    count = cluster.topics([topic]).get(topic)
-    if count is None:
+    described = cluster.describe_topics([topic]).get(topic)
+    if described is None:
         raise UnknownTopic(f"there is no topic {topic}: check the name, or create it first")
+    count = described.partition_count
     wanted = sorted(set(range(count) if partitions is None else partitions))
     for index in (*wanted, *(each for places in (start, end) if isinstance(places, Mapping) for each in places)):
         if index not in range(count):
@@ -138,7 +141,7 @@ def settle(
     }
     starts = _offsets(cluster, _places(parts, start, "earliest"), latest)
     ends = _offsets(cluster, _places(parts, end, "latest"), latest)
-    ranges = [Range(part, starts[part], min(ends[part], latest[part])) for part in parts]
+    ranges = [Range(part, starts[part], min(ends[part], latest[part]), described.topic_id) for part in parts]
     return [each for each in ranges if each.start < each.end]
 
 

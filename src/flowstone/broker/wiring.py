@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flowstone.broker.authentication.token_registry import open_tokens
 from flowstone.broker.clustering.log_starts import LogStarts
 from flowstone.broker.network.unsent_bytes import UnsentTotal
 from flowstone.broker.quotas.client_quotas import ClientQuotas
@@ -76,7 +77,10 @@ def make_services(
         groups=groups,
         transactions=transactions,
         share_states=share_states,
-        sharing=SharePartitions(partitions, share_states, groups.settings, clock, workers, metadata),
+        sharing=SharePartitions(
+            *(partitions, share_states, groups.settings, clock, workers, metadata),
+            config.producer_id_expiration_ms,
+        ),
         cluster=cluster,
         metrics=Metrics(),
         telemetry=ClientTelemetry(metadata, clock),
@@ -89,6 +93,7 @@ def make_services(
         audit=audit,
         quotas=quotas,
         access=open_access(config, metadata, audit.denied),
+        delegation_tokens=open_tokens(config, metadata, workers, clock),
         intercept=intercept,
     )
 

@@ -30,6 +30,7 @@ GROUPS = {
     "acl": "flowstone.cli.access.acl",
     "quota": "flowstone.cli.access.quota",
     "secure": "flowstone.cli.access.secure",
+    "token": "flowstone.cli.access.token",
     "user": "flowstone.cli.access.user",
     "profile": "flowstone.cli.access.profile",
     "cluster": "flowstone.cli.cluster.commands",

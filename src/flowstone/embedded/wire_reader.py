@@ -44,19 +44,32 @@ class WireReader:
             return sorted(reading.records)
 
     def wait_for(self, topic: str, count: int, timeout: float, *, read_committed: bool) -> list[Record]:
-        monotonic = SystemClock().monotonic
-        deadline = monotonic() + timeout
-        with _Reading({**self._config, **_isolation(read_committed)}, topic) as reading:
-            has_topic = False
-            while len(reading.records) < count or not has_topic:
-                left_s = deadline - monotonic()
-                if left_s <= 0:
-                    raise timed_out(topic, count, timeout, len(reading.records) if has_topic else None)
-                if has_topic:
-                    reading.poll(min(left_s, POLL_S))
-                else:
-                    has_topic = reading.find_topic()
-            return sorted(reading.records)
+        from confluent_kafka.admin import AdminClient
+
+        deadline = SystemClock().monotonic() + timeout
+        admin = AdminClient(self._config)
+        while True:
+            with _Reading({**self._config, **_isolation(read_committed)}, topic) as reading:
+                topic_id = self._read(reading, admin, topic, count, timeout, deadline)
+            # A client goes on in a topic that was created again, at the offset where it was in the old one.
+            if topic_id == _topic_id(admin, topic):
+                return sorted(reading.records)
+
+    def _read(
+        self, reading: _Reading, admin: Any, topic: str, count: int, timeout: float, deadline: float
+    ) -> str | None:
+        """Wait until there are `count` records, and return the topic's id from before they were read."""
+        topic_id, has_topic = None, False
+        while len(reading.records) < count or not has_topic:
+            left_s = deadline - SystemClock().monotonic()
+            if left_s <= 0:
+                raise timed_out(topic, count, timeout, len(reading.records) if has_topic else None)
+            if has_topic:
+                reading.poll(min(left_s, POLL_S))
+            else:
+                topic_id = _topic_id(admin, topic)
+                has_topic = reading.find_topic()
+        return topic_id
 
 
 class _Reading:
@@ -114,6 +127,19 @@ class _Reading:
                 self._unfinished.discard(message.partition())
             else:
                 raise _api_error(KafkaException(error))
+
+
+def _topic_id(admin: Any, topic: str) -> str | None:
+    """Return the id of a topic, or None if it does not exist."""
+    from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+    wanted = TopicCollection([topic])
+    try:
+        return str(admin.describe_topics(wanted, request_timeout=REQUEST_TIMEOUT_S)[topic].result().topic_id)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise _api_error(error) from error
 
 
 def _isolation(read_committed: bool) -> dict[str, str]:

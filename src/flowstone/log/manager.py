@@ -19,6 +19,7 @@ from flowstone.errors import StartupError, StorageFault
 from flowstone.log.branching.branches import Branches
 from flowstone.log.directories.log_set import DirectoryLogs
 from flowstone.log.directories.opened_directories import open_directories
+from flowstone.log.directories.replica_moves import ReplicaMoves, settle
 from flowstone.log.directories.restored_partitions import StagedLog, install
 from flowstone.log.lifecycle.directory_identity import LogDirectory
 from flowstone.log.lifecycle.steady_clock import SteadyClock
@@ -92,15 +93,14 @@ class LogManager:
         self.offline: Mapping[TopicPartition, OfflineLog] = ChainMap(
             self._elsewhere, *(each.offline for each in self.directories)
         )
+        self.moves = ReplicaMoves(clock, self._handles, settle(self.directories))
         self._offline_where_twice()
-        self.scrubber = Scrubber(
-            clock,
-            config,
-            self.logs,
-            checker_for(files, config.log_scrub_bytes_per_second),
-            lambda log, error: self.directory_of(log).doubt(error),
-        )
+        self.scrubber = self._new_scrubber(files, config)
         self.branches = Branches(clock, self._handles, self.directory_of)
+
+    def _new_scrubber(self, files: Files, config: BrokerConfig) -> Scrubber:
+        checker = checker_for(files, config.log_scrub_bytes_per_second)
+        return Scrubber(self._clock, config, self.logs, checker, lambda log, error: self.directory_of(log).doubt(error))
 
     def _open_logs(self, log_directory: LogDirectory, open_one: Callable[[LogDirectory], DirectoryLogs]) -> None:
         try:
@@ -155,7 +155,9 @@ class LogManager:
             logger.warning("%s: the directory belongs to an earlier topic of that name", topic_partition)
             self.delete(topic_partition)
         home = self._home_of(topic_partition)
-        return home.forgetting(topic_partition) if home is not None else None
+        if home is None or home.forgetting(topic_partition) is None:
+            return self.moves.ending(topic_partition)
+        return home.forgetting(topic_partition)
 
     def give_up_missing(self, topic_partition: TopicPartition) -> None:
         """Forget a partition whose directory is missing, so that it begins anew from other brokers' records."""
@@ -175,11 +177,16 @@ class LogManager:
             log.configure(config)
             return log
         assert self.is_free(topic_partition), "a crash now would leave another topic's offsets with this log"
-        return self._emptiest().create(topic_partition, topic_id, config)
+        return self._home_for(topic_partition).create(topic_partition, topic_id, config)
 
     async def restore(self, staged: Sequence[StagedLog], config: TopicConfig) -> None:
         """Open staged directories as logs, under names that are free: see `restored_partitions.install`."""
         await install(staged, config, self._clock, self._handles)
+
+    def _home_for(self, topic_partition: TopicPartition) -> DirectoryLogs:
+        """Return the directory of a partition that is new here."""
+        wanted = self.moves.take_wanted(topic_partition)
+        return wanted if wanted is not None and wanted.fault is None else self._emptiest()
 
     def _emptiest(self) -> DirectoryLogs:
         usable = [each for each in self.directories if each.fault is None]
@@ -190,6 +197,7 @@ class LogManager:
     def delete(self, topic_partition: TopicPartition) -> None:
         """Delete the log now and its directory later: see `DirectoryLogs.delete`."""
         self._elsewhere.pop(topic_partition, None)
+        self.moves.cancel(topic_partition)
         for directory in self.directories:
             directory.delete(topic_partition)
 
@@ -264,12 +272,14 @@ class LogManager:
 
     def close(self) -> None:
         """Make all logs durable, waiting for the disks, and write the clean-shutdown markers."""
+        self.moves.stop()
         self.scrubber.stop()
         for directory in self.directories:
             directory.close()
 
     def abort(self) -> None:
         """Stop at once, as if the process were killed: without a flush or a clean-shutdown marker."""
+        self.moves.stop()
         self.scrubber.stop()
         for directory in self.directories:
             directory.abort()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple, Protocol
 
+from flowstone.ports.thread_pool import ResizableExecutor
 from flowstone.types import Bytes
 
 IOVECS_MAX = 1024  # buffers in one call
@@ -140,4 +141,8 @@ class Files(Protocol):
 
     def threads(self, count: int, name: str) -> Executor:
         """Return an executor for calls that block on the disk. Simulated disks may let them wait in simulated time."""
+        ...
+
+    def resizable_threads(self, count: int, name: str) -> ResizableExecutor:
+        """Return what `threads` returns, with a number of threads that can change."""
         ...

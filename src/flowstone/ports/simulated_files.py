@@ -13,6 +13,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from zlib import crc32
 
 from flowstone.ports.files import Stamp
+from flowstone.ports.thread_pool import ResizableExecutor, ThreadPool
 from flowstone.types import Bytes
 
 
@@ -93,7 +94,7 @@ class SimulatedFiles:
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         if isinstance(node, _Directory):
-            return Stamp(id(node), 0, hash(frozenset((name, id(child)) for name, child in node.entries.items())))
+            return Stamp(id(node), 0, hash(frozenset((name, id(child)) for name, child in list(node.entries.items()))))
         return Stamp(id(node), len(node.data), crc32(node.data))
 
     def names(self, directory: str) -> list[str]:
@@ -184,6 +185,9 @@ class SimulatedFiles:
     def threads(self, count: int, name: str) -> Executor:
         return ThreadPoolExecutor(count, name)
 
+    def resizable_threads(self, count: int, name: str) -> ResizableExecutor:
+        return ThreadPool(count, name)
+
     def _find(self, path: str) -> _Node | _Directory | None:
         node: _Node | _Directory = self._root
         for name in _parts(path):
@@ -260,7 +264,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _count(directory: _Directory, node: _Node | _Directory) -> int:
-    children = directory.entries.values()
+    children = list(directory.entries.values())  # in one step: other threads add and remove files
     found = sum(child is node for child in children)
     return found + sum(_count(child, node) for child in children if isinstance(child, _Directory))
 

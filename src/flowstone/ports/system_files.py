@@ -18,6 +18,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from flowstone.ports.files import IOVECS_MAX, Lock, Stamp
 from flowstone.ports.page_cache import cached_pages, end_read_ahead, read_nowait
 from flowstone.ports.preallocation import reserve
+from flowstone.ports.thread_pool import ResizableExecutor, ThreadPool
 from flowstone.types import Bytes
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -246,6 +247,9 @@ class SystemFiles:
 
     def threads(self, count: int, name: str) -> Executor:
         return ThreadPoolExecutor(count, name)
+
+    def resizable_threads(self, count: int, name: str) -> ResizableExecutor:
+        return ThreadPool(count, name)
 
 
 class _SystemLock:

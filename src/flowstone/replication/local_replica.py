@@ -239,6 +239,10 @@ class LocalReplica:
         """Limit a high watermark to the log, which may have been cut; what lies before its start was committed."""
         return self._positions.place(min(max(high_watermark, self.log.log_start_offset), self.log.end.offset))
 
+    def moved(self, flusher: Flushing) -> None:
+        """Take over the flusher of the log directory that the log is in now."""
+        self._flusher = flusher
+
     # Life
 
     def fail(self, fault: StorageFault) -> None:

@@ -298,6 +298,13 @@ class Partition:
         self.local.interrupt_followers()
         self.local.tell_stable_readers()
 
+    def moved(self, flusher: Flushing) -> None:
+        """Take over the flusher of the log directory that the log is in now."""
+        self._flusher = flusher
+        self.local.moved(flusher)
+        self.move_high_watermark()
+        self.local.position_moved()
+
     def close(self, code: ErrorCode) -> None:
         """Stop serving the partition; waiting requests are answered with `code`."""
         self.local.close(code)

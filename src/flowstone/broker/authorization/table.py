@@ -41,6 +41,7 @@ from flowstone.broker.requests.permissions import (
     CLUSTER_ALTER,
     CLUSTER_CREATE,
     CLUSTER_DESCRIBE,
+    DELEGATION_TOKEN_DESCRIBE,
     GROUP_DELETE,
     GROUP_DESCRIBE,
     GROUP_READ,
@@ -52,6 +53,8 @@ from flowstone.broker.requests.permissions import (
     TOPIC_WRITE,
     TRANSACTIONAL_ID_DESCRIBE,
     TRANSACTIONAL_ID_WRITE,
+    USER_CREATE_TOKENS,
+    USER_DESCRIBE_TOKENS,
     Permission,
 )
 from flowstone.cluster.decisions.acl_operations import ResourceType
@@ -122,6 +125,8 @@ CHECKED_BY_HANDLERS: Mapping[str, frozenset[Permission]] = MappingProxyType(
         "Fetch": frozenset((TOPIC_READ, CLUSTER_ACTION)),
         "Metadata": frozenset((TOPIC_DESCRIBE, TOPIC_CREATE, CLUSTER_CREATE)),
         "DescribeTopicPartitions": frozenset((TOPIC_DESCRIBE,)),
+        "CreateDelegationToken": frozenset((USER_CREATE_TOKENS,)),
+        "DescribeDelegationToken": frozenset((DELEGATION_TOKEN_DESCRIBE, USER_DESCRIBE_TOKENS)),
     }
 )
 # The field that names the only resource of a request.

@@ -17,6 +17,7 @@ from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from flowstone.broker.disks.directory_moves import resume_move
 from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.cluster.decisions.configs import topic_config
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage, TopicImage
@@ -193,6 +194,7 @@ class Assignments:
             partition = Partition(log, flusher, placed, self._node_id, services, on_fault=self._failed)
             self._partitions.add(partition)
             self._placed(partition)
+            resume_move(self._logs, partition)
 
     def _placed(self, partition: Partition) -> None:
         if self._cluster is not None:

@@ -58,7 +58,9 @@ class GroupCoordinator:
         metadata: Metadata,
         partitions: Partitions,
         workers: Workers,
+        steady_time_ms: Callable[[], int] | None = None,
     ) -> None:
+        """Create the coordinator. `steady_time_ms` decides when offsets expire; by default the clock does."""
         self._waiting: set[Token] = set()
         self._waiting_max = config.max_parked_requests
         refusals = RefusalLog(
@@ -78,7 +80,9 @@ class GroupCoordinator:
         self._host = CoordinatorHost(
             offsets_topic(config),
             group_records,
-            lambda _leader_epoch: GroupShard(group_config, _new_member_id, self.memory, topics, self.settings.of),
+            lambda _leader_epoch: GroupShard(
+                group_config, _new_member_id, self.memory, topics, self.settings.of, steady_time_ms
+            ),
             HostServices(config, clock, metadata, partitions, workers),
             self._perform,
         )

@@ -40,6 +40,8 @@ FLOOR_FRACTION = 0.01
 FLOOR_BYTES_MAX = 512 * MIB
 # Records are accepted again when the free space exceeds the floor by this part of it.
 RELIEF_FRACTION = 0.25
+# A forecast warns again only after it has been better than the threshold by the same part for so long.
+FORECAST_RELIEF_S = 600.0
 # The most that all producers together can write: no measurement is due before this rate would reach the floor.
 FASTEST_BYTES_PER_S = 2 * GIB
 # Free space is low when so many floors, or so many bytes if that is less, are left above the floor.
@@ -62,6 +64,7 @@ class DirectorySpace:
         self.usable_bytes = self.total_bytes = self.floor_bytes = 0
         self.is_refusing = False
         self.is_filling = False  # the forecast says that the logs will have filled the disk soon
+        self.eased_at_s: float | None = None  # since when it has not, while `is_filling` is still set
         self.is_scarce = False  # the free space is low, whatever has filled the disk
         self.measured_at_bytes = 0  # appended in all when the space was last measured
         self.growth = LogGrowth()
@@ -193,8 +196,10 @@ class DiskSpace:
 
     def _warn_of_growth(self, space: DirectorySpace) -> None:
         left_s, growth = space.seconds_left, space.growth
-        is_filling = left_s < self._warning_s
-        if is_filling and not space.is_filling:
+        if space.is_filling:
+            self._end_forecast(space, left_s)
+        elif left_s < self._warning_s:
+            space.is_filling = True
             logger.warning(
                 "%s will accept no more records in %s if its logs go on growing: by %s in the last %s, with %s free; "
                 "lower retention.ms or retention.bytes of topics, or add a disk",
@@ -204,9 +209,16 @@ class DiskSpace:
                 duration_text(growth.history_s),
                 size_text(space.usable_bytes),
             )
-        elif space.is_filling and not is_filling:
+
+    def _end_forecast(self, space: DirectorySpace, left_s: float) -> None:
+        """End the warning once the forecast has been clearly better for a while: it varies from sample to sample."""
+        if left_s < self._warning_s * (1 + RELIEF_FRACTION):
+            space.eased_at_s = None
+        elif space.eased_at_s is None:
+            space.eased_at_s = self._clock.monotonic()
+        elif self._clock.monotonic() - space.eased_at_s >= FORECAST_RELIEF_S:
+            space.is_filling, space.eased_at_s = False, None
             logger.info("%s is no longer expected to fill up soon", space.directory.path)
-        space.is_filling = is_filling
 
     def _warn_of_scarcity(self, space: DirectorySpace) -> None:
         if space.is_scarce:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple, cast
@@ -27,7 +27,7 @@ from flowstone.broker.requests.broker_metrics import RequestMetrics
 from flowstone.broker.requests.chunks import Chunk
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.encoded_response import EncodedResponse
-from flowstone.broker.requests.error_responses import error_response
+from flowstone.broker.requests.error_responses import error_response, error_response_in_slices
 from flowstone.broker.requests.long_responses import encode_in_slices
 from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
@@ -154,7 +154,12 @@ class Dispatcher:
             answer.decoded()
             try:
                 response = route.large_handler(self._services, context, request)
+                if isinstance(response, Coroutine):
+                    response = await response
                 if isinstance(response, Promise):
+                    if answer.done():  # the connection was closed while the coroutine ran
+                        response.cancel()
+                        return []
                     request = _EMPTY_REQUESTS.get(context.api_key, request)
                     self._under_way.leave(size_bytes)
                     size_bytes = 0
@@ -164,7 +169,9 @@ class Dispatcher:
             except ProtocolError:
                 raise
             except Exception as error:
-                response = self._failure(route, context, request, error)
+                code, told = self._told(route, context, error)
+                making = error_response_in_slices(route.name, context.api_version, request, code, told)
+                response = self._with_field(route, await run_in_slices(making, slices), error)
             if response is None:
                 return []
             if route.can_slice and not isinstance(response, EncodedResponse):
@@ -297,6 +304,16 @@ class Dispatcher:
 
     def _failure(self, route: Route, context: RequestContext, request: Message, error: BaseException) -> Message:
         """Return the response to a request that failed. Raises ProtocolError if it has no field for an error."""
+        code, message = self._told(route, context, error)
+        return self._with_field(route, error_response(route.name, context.api_version, request, code, message), error)
+
+    def _with_field(self, route: Route, response: Message | None, error: BaseException) -> Message:
+        if response is None:
+            raise ProtocolError(f"{route.name} failed: {error}")
+        return response
+
+    def _told(self, route: Route, context: RequestContext, error: BaseException) -> tuple[ErrorCode, str]:
+        """Return what the client is told of an error, and log an unexpected one."""
         code, session = ErrorCode.UNKNOWN_SERVER_ERROR, context.session
         if isinstance(error, ApiError):
             code = error.code
@@ -312,11 +329,7 @@ class Dispatcher:
                 session.client_id,
                 exc_info=error,
             )
-        message = error.message or "" if isinstance(error, ApiError) else ""
-        response = error_response(route.name, context.api_version, request, code, message)
-        if response is None:
-            raise ProtocolError(f"{route.name} failed: {error}")
-        return response
+        return code, error.message or "" if isinstance(error, ApiError) else ""
 
     def _log_slow(self, route: Route, context: RequestContext, took_s: float) -> None:
         logger.warning(

@@ -30,7 +30,6 @@ from flowstone.broker.handlers import (
     describe_cluster,
     describe_configs,
     describe_groups,
-    describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
@@ -61,9 +60,14 @@ from flowstone.broker.handlers import (
 )
 from flowstone.broker.handlers.cluster import describe_quorum, list_config_resources
 from flowstone.broker.handlers.consumer import consumer_group_describe, consumer_group_heartbeat
+from flowstone.broker.handlers.disks import alter_replica_log_dirs, describe_log_dirs
 from flowstone.broker.handlers.security import (
     alter_user_scram_credentials,
+    create_delegation_token,
+    describe_delegation_token,
     describe_user_scram_credentials,
+    expire_delegation_token,
+    renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
 )
@@ -91,6 +95,7 @@ from flowstone.broker.requests.permissions import (
     CLUSTER_DESCRIBE,
     CLUSTER_DESCRIBE_CONFIGS,
     CLUSTER_IDEMPOTENT_WRITE,
+    DELEGATION_TOKEN_DESCRIBE,
     GROUP_ALTER_CONFIGS,
     GROUP_DELETE,
     GROUP_DESCRIBE,
@@ -107,6 +112,8 @@ from flowstone.broker.requests.permissions import (
     TOPIC_WRITE,
     TRANSACTIONAL_ID_DESCRIBE,
     TRANSACTIONAL_ID_WRITE,
+    USER_CREATE_TOKENS,
+    USER_DESCRIBE_TOKENS,
     Permission,
 )
 from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
@@ -183,9 +190,14 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(31, delete_acls.handle, 1, 3, (CLUSTER_ALTER,)),
             _serve(32, describe_configs.handle, 1, 4, _CONFIG_READS),
             _serve(33, alter_configs.handle, 0, 2, _CONFIG_CHANGES),
+            _serve(34, alter_replica_log_dirs.handle, 1, 2, (CLUSTER_ALTER,)),
             _serve(35, describe_log_dirs.handle, 1, 5, (CLUSTER_DESCRIBE,)),
             _serve(36, sasl_authenticate.handle, 0, 2, NO_PERMISSIONS),
             _serve(37, create_partitions.handle, 0, 3, (TOPIC_ALTER,)),
+            _serve(38, create_delegation_token.handle, 1, 3, (USER_CREATE_TOKENS,)),
+            _serve(39, renew_delegation_token.handle, 1, 2, NO_PERMISSIONS),
+            _serve(40, expire_delegation_token.handle, 1, 2, NO_PERMISSIONS),
+            _serve(41, describe_delegation_token.handle, 1, 3, (DELEGATION_TOKEN_DESCRIBE, USER_DESCRIBE_TOKENS)),
             _serve(42, delete_groups.handle, 0, 2, (GROUP_DELETE,)),
             _serve(43, elect_leaders.handle, 0, 2, (CLUSTER_ALTER,)),
             _serve(44, incremental_alter_configs.handle, 0, 1, _CONFIG_CHANGES),

@@ -30,9 +30,14 @@ def begins_with_throttle_time(api_name: str, version: int) -> bool:
 
 
 def with_throttle_time(response: Message, api_name: str, version: int, throttle_ms: int) -> Message:
-    """Return the response with this throttle time, if its version has the field."""
+    """Return the response with this throttle time, if its version has the field.
+
+    An encoded response that does not begin with the field, such as those about delegation tokens, is returned as it is:
+    the session is muted in any case.
+    """
     if isinstance(response, EncodedResponse):
-        assert begins_with_throttle_time(api_name, version)
+        if not begins_with_throttle_time(api_name, version):
+            return response
         first, *others = response.chunks  # may be shared with other responses
         return EncodedResponse([_INT32.pack(throttle_ms), memoryview(first)[_INT32.size :], *others], response.errors)
     setattr(response, FIELD, throttle_ms)

@@ -21,7 +21,9 @@ async def handle(services: Services, context: RequestContext, request: DeleteGro
     asked = [(each, _delete(services, each)) async for each in slices.over(names) if each not in kept]
     errors = kept | {each: _error(each, await outcome_of(token)) async for each, token in slices.over(asked)}
     return DeleteGroupsResponse(
-        results=[DeleteGroupsResponseResult(group_id=each, error_code=errors[each]) for each in names]
+        results=[
+            DeleteGroupsResponseResult(group_id=each, error_code=errors[each]) async for each in slices.over(names)
+        ]
     )
 
 

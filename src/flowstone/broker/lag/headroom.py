@@ -49,7 +49,7 @@ def headroom_s(
     left_s = []
     if config.retention_ms != UNLIMITED:
         left_s.append((segment.newest_ms + config.retention_ms - now_ms) / 1000)
-    if config.retention_bytes != UNLIMITED:
+    if config.retention_bytes >= 0:
         left_bytes = config.retention_bytes + segment.bytes_through - segment.log_bytes
         if left_bytes <= 0:
             return 0
@@ -72,6 +72,6 @@ def is_low(headroom_seconds: float | None, warning_s: float, config: TopicConfig
     new_s = warning_s * 2
     if config.retention_ms != UNLIMITED:
         new_s = min(new_s, config.retention_ms / 1000)
-    if config.retention_bytes != UNLIMITED and rate_bytes_per_s >= RATE_MIN_BYTES_PER_S:
+    if config.retention_bytes >= 0 and rate_bytes_per_s >= RATE_MIN_BYTES_PER_S:
         new_s = min(new_s, config.retention_bytes / rate_bytes_per_s)
     return headroom_seconds < new_s / 2

@@ -63,6 +63,7 @@ class Admission:
             lambda: services.metadata.image.scram_secret or own_secret,
             services.workers,
             self._tokens(services) if "OAUTHBEARER" in security.mechanisms else None,
+            services.delegation_tokens,
         )
         # When each began, in order of time.
         self._handshakes: dict[TlsChannel, float] = {}
@@ -147,6 +148,7 @@ class Admission:
 
     def _admit(self, user: str | None, connection: Connection) -> None:
         session = connection.session
+        session.protocol = self._security.protocol
         if user is not None:
             session.principal = Principal(USER_TYPE, user)
             self._audit(LOGIN, **client_fields(session), mechanism="SSL")

@@ -22,12 +22,16 @@ ADDRESSES_MAX = 10_000
 class ConnectionLimits:
     def __init__(self, config: BrokerConfig, quotas: ClientQuotas, monotonic: Callable[[], float]) -> None:
         """Create the limits. Raises ConfigError if max.connections.per.ip.overrides is invalid."""
-        self._per_ip = config.max_connections_per_ip
-        self._overrides = parse_overrides(config.max_connections_per_ip_overrides)
+        self.configure(config)
         self._quotas, self._monotonic = quotas, monotonic
         self._by_address: dict[str, TokenBucket] = {}
-        self._rate = config.max_connection_creation_rate
         self._bucket = TokenBucket(self._rate, monotonic())
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Apply altered settings; connections that exist stay. Raises ConfigError as the constructor does."""
+        self._per_ip = config.max_connections_per_ip
+        self._overrides = parse_overrides(config.max_connections_per_ip_overrides)
+        self._rate = config.max_connection_creation_rate
 
     def refusal(self, host: str, connection_count: int) -> str | None:
         """Return why a connection is refused, by the name of the setting or quota, or None.

@@ -25,15 +25,19 @@ class ListenerAddress:
 
 def parse_listeners(config: BrokerConfig) -> tuple[list[ListenerAddress], dict[str, ListenerAddress]]:
     """Return the addresses to listen on, and the advertised ones by name. Raises ConfigError if they do not fit."""
-    listeners = [_parse("listeners", text) for text in config.listeners]
+    of_controllers = {name.upper() for name in config.controller_listener_names}
+    every = [_parse("listeners", text) for text in config.listeners]
+    listeners = [each for each in every if each.name not in of_controllers]
     if not listeners:
-        raise ConfigError("listeners: at least one address is needed")
+        raise ConfigError("listeners: at least one address is needed, of a listener that is no controller's")
     names = [listener.name for listener in listeners]
     if len(set(names)) < len(names):
         raise ConfigError("listeners: each needs a name of its own, such as INTERNAL://… and EXTERNAL://…")
     advertised = {}
     for text in config.advertised_listeners:
         address = _parse("advertised.listeners", text)
+        if address.name in of_controllers:
+            continue
         if address.name not in names:
             raise ConfigError(f"advertised.listeners: there is no listener named {address.name}")
         if address.host in _EVERYWHERE or not address.port:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -52,12 +53,11 @@ class Server:
         self._workers, self._waiting, self._partitions = services.workers, services.waiting, services.partitions
         self.answer: Callable[[memoryview, ClientSession], Answer] = Dispatcher(services).answer
         self._loop_lag_seconds = services.metrics.loop_lag_seconds
-        follow_settings(services)
         self.request_bytes_max = config.socket_request_max_bytes
         self.pipelined_requests_max = config.connection_max_pipelined_requests
         self.queued_response_bytes_max = config.connection_max_queued_response_bytes
         self.unsent = services.unsent
-        self.buffers = BufferPool(config.queued_max_request_bytes)
+        self.buffers = BufferPool(config.request_bytes_max)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.monotonic: Callable[[], float] = services.clock.monotonic
         self.call_later = services.clock.call_later
@@ -69,6 +69,7 @@ class Server:
             name: Admission(each, services, self) for name, each in security.items() if each.has_tls or each.has_sasl
         }
         self._limits = ConnectionLimits(config, services.quotas, self.monotonic)
+        follow_settings(services, self._limits)
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()
@@ -191,7 +192,8 @@ class Server:
     def _sweep(self) -> None:
         now = self._clock.monotonic()
         self._loop_lag_seconds.observe(max(0.0, now - self._sweep_due))
-        silent_since = now - self._config.connections_max_idle_ms / 1000
+        idle_ms = self._config.connections_max_idle_ms
+        silent_since = now - idle_ms / 1000 if idle_ms >= 0 else -math.inf
         stalled_since = now - self._config.connection_frame_timeout_ms / 1000
         for connection in tuple(self._connections):
             if connection.is_unread and connection.last_progress < stalled_since:

@@ -16,6 +16,7 @@ from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
+    from flowstone.broker.authentication.token_registry import TokenRegistry
     from flowstone.broker.clustering.cluster_node import Clustering
     from flowstone.broker.clustering.log_starts import LogStarts
     from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
@@ -86,6 +87,8 @@ class Services:
     quotas: ClientQuotas
     # None if no authorizer is configured: everybody may do everything.
     access: Access | None
+    # None if the settings have no secret for delegation tokens.
+    delegation_tokens: TokenRegistry | None
     # A test's wire faults, applied once per route, so that they cost requests nothing when there are none.
     intercept: Intercept | None
 

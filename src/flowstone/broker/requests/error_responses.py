@@ -30,12 +30,25 @@ _Entries = Generator[None, None, dict[str, list[Message]]]
 
 def error_response(api_name: str, version: int, request: Message, code: ErrorCode, message: str) -> Message | None:
     """Return the response with this error, or None if this version's response has no field for one."""
+    making = error_response_in_slices(api_name, version, request, code, message)
+    while True:
+        try:
+            next(making)
+        except StopIteration as end:
+            response: Message | None = end.value
+            return response
+
+
+def error_response_in_slices(
+    api_name: str, version: int, request: Message, code: ErrorCode, message: str
+) -> Generator[None, None, Message | None]:
+    """Make the response of `error_response` in time slices, for a request of many entries."""
     schema: ApiSchema = _load_api(api_name)
     mirror = _Mirror(version, code, message)
     response = _new(schema.response)
     entries = {}
     if not has_error_of_its_own(api_name, version):
-        entries = _at_once(mirror.entries(schema.response, schema.request, request))
+        entries = yield from mirror.entries(schema.response, schema.request, request)
     if not entries and _has_error(schema.response, version):
         mirror.set_error(schema.response, response)
         return response
@@ -62,15 +75,6 @@ def refused_entries(api_name: str, version: int, request: Message, code: ErrorCo
     """Make the response's arrays with an entry with this error for each entry of the request, in time slices."""
     schema: ApiSchema = _load_api(api_name)
     return _Mirror(version, code, message).entries(schema.response, schema.request, request)
-
-
-def _at_once(entries: _Entries) -> dict[str, list[Message]]:
-    while True:
-        try:
-            next(entries)
-        except StopIteration as end:
-            found: dict[str, list[Message]] = end.value
-            return found
 
 
 class _Mirror:

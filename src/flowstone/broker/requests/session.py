@@ -4,6 +4,8 @@ A connection creates its session when it is accepted, and handlers read it as `c
 software are those of the newest request that named them. The principal is the authenticated identity of the client;
 without authentication every client is `ANONYMOUS`.
 
+`protocol` is the listener's security protocol; `token_id` that of the delegation token with which the client logged in.
+
 Login: on a listener with SASL, `login` is the state of the client's login. `end` closes the connection once its
 requests are answered, after a login that failed.
 
@@ -75,8 +77,10 @@ class ClientSession:
         "on_end",
         "on_muted",
         "peer",
+        "protocol",
         "software_name",
         "software_version",
+        "token_id",
     )
 
     def __init__(self, listener_name: str, peer: str, on_muted: Callable[[], None] | None = None) -> None:
@@ -93,6 +97,7 @@ class ClientSession:
         self.is_closed = False
         self.login: Login | None = None  # on listeners with SASL
         self.on_end: Callable[[], None] | None = None
+        self.protocol, self.token_id = "PLAINTEXT", ""
         # What the authorizer has decided about the principal.
         self.decisions: Decisions | None = None
         self.muted_until_s = 0.0  # in monotonic time; 0 if the session was never muted

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flowstone.authentication.delegation_tokens import USER_PREFIX
 from flowstone.cli.access.broker_requests import AnyBroker, check
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.common.errors import CommandError
@@ -18,6 +19,7 @@ from flowstone.cluster.decisions.acl_operations import (
     GROUP_OPERATIONS,
     TOPIC_OPERATIONS,
     TRANSACTIONAL_ID_OPERATIONS,
+    USER_OPERATIONS,
     AclOperation,
     ResourceType,
 )
@@ -53,6 +55,7 @@ OPERATIONS: dict[ResourceType, Sequence[AclOperation]] = {
     ResourceType.GROUP: GROUP_OPERATIONS,
     ResourceType.CLUSTER: CLUSTER_OPERATIONS,
     ResourceType.TRANSACTIONAL_ID: TRANSACTIONAL_ID_OPERATIONS,
+    ResourceType.USER: USER_OPERATIONS,
 }
 
 User = Annotated[
@@ -65,6 +68,9 @@ Topic = Annotated[list[str] | None, typer.Option(metavar="NAME", help="A topic; 
 Group = Annotated[list[str] | None, typer.Option(metavar="NAME", help="A consumer group; * for all; repeatable.")]
 TransactionalId = Annotated[
     list[str] | None, typer.Option(metavar="ID", help="A transactional id; * for all; repeatable.")
+]
+TokenOwner = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="A user who owns delegation tokens; * for all; repeatable.")
 ]
 Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 Operation = Annotated[
@@ -90,6 +96,7 @@ def add(
     topic: Topic = None,
     group: Group = None,
     transactional_id: TransactionalId = None,
+    token_owner: TokenOwner = None,
     cluster: Cluster = False,
     operation: Operation = None,
     host: Host = None,
@@ -102,9 +109,11 @@ def add(
     who = _principal(user, principal)
     if who is None:
         raise CommandError("whom is the rule for? Name a user with --user, or all of them with --user '*'")
-    resources = list(_resources(topic, group, transactional_id, cluster))
+    resources = list(_resources(topic, group, transactional_id, token_owner, cluster))
     if not resources:
-        raise CommandError("what is the rule for? Name a --topic, --group, --transactional-id, or --cluster")
+        raise CommandError(
+            "what is the rule for? Name a --topic, --group, --transactional-id, --token-owner, or --cluster"
+        )
     if not operation:
         raise CommandError("which operation is the rule for? Name one with --operation, such as read, write or all")
     rules = [
@@ -147,13 +156,14 @@ def list_rules(
     topic: Topic = None,
     group: Group = None,
     transactional_id: TransactionalId = None,
+    token_owner: TokenOwner = None,
     cluster: Cluster = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print the rules: all, or those that concern the named resources, also by prefix or *."""
     who = _principal(user, principal)
-    resources = list(_resources(topic, group, transactional_id, cluster))
+    resources = list(_resources(topic, group, transactional_id, token_owner, cluster))
     filters = [AclFilter(kind, name, MATCH_PATTERN, who) for kind, name in resources] or [AclFilter(principal=who)]
     rules: dict[Acl, None] = {}
     with AnyBroker(bootstrap) as broker:
@@ -180,6 +190,7 @@ def remove(
     topic: Topic = None,
     group: Group = None,
     transactional_id: TransactionalId = None,
+    token_owner: TokenOwner = None,
     cluster: Cluster = False,
     operation: Operation = None,
     host: Host = None,
@@ -191,11 +202,13 @@ def remove(
 ) -> None:
     """Remove the rules that the options name; what is not named matches every rule."""
     who = _principal(user, principal)
-    resources = list(_resources(topic, group, transactional_id, cluster))
+    resources = list(_resources(topic, group, transactional_id, token_owner, cluster))
     wanted: list[tuple[ResourceType | None, str | None]] = [*resources] or [(None, None)]
     operations: list[str | None] = [*(operation or ())] or [None]
     if who is None and not resources:
-        raise CommandError("which rules? Name a --user, --topic, --group, --transactional-id, or --cluster")
+        raise CommandError(
+            "which rules? Name a --user, --topic, --group, --transactional-id, --token-owner, or --cluster"
+        )
     pattern = (PREFIXED if prefixed else LITERAL) if resources else ANY_PATTERN
     request = DeleteAclsRequest(
         filters=[
@@ -241,15 +254,21 @@ def remove(
 def _principal(user: str | None, principal: str | None) -> str | None:
     if user is not None and principal is not None:
         raise CommandError("--user and --principal name the same: give one of them")
-    return f"User:{user}" if user is not None else principal
+    return f"{USER_PREFIX}{user}" if user is not None else principal
 
 
 def _resources(
-    topics: list[str] | None, groups: list[str] | None, transactional_ids: list[str] | None, cluster: bool
+    topics: list[str] | None,
+    groups: list[str] | None,
+    transactional_ids: list[str] | None,
+    token_owners: list[str] | None,
+    cluster: bool,
 ) -> Iterator[tuple[ResourceType, str]]:
     yield from ((ResourceType.TOPIC, name) for name in topics or ())
     yield from ((ResourceType.GROUP, name) for name in groups or ())
     yield from ((ResourceType.TRANSACTIONAL_ID, name) for name in transactional_ids or ())
+    for name in token_owners or ():
+        yield ResourceType.USER, name if name == WILDCARD else f"{USER_PREFIX}{name}"
     if cluster:
         yield ResourceType.CLUSTER, CLUSTER_NAME
 

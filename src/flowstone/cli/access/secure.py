@@ -125,6 +125,7 @@ def _write_server(path: Path, user: str, password: str, address: tuple[str, int]
         "sasl.mechanism.inter.broker.protocol": MECHANISM.sasl_name,
         "sasl.jaas.config": _jaas(BROKER_USER, own_password),
         "scram.credentials.file": str(path / "users.scram"),
+        "delegation.token.secret.key": token_urlsafe(PASSWORD_BYTES),
         "http.ssl.enable": "true",
         "http.tokens.file": str(path / "http.tokens"),
         "authorizer.class.name": "StandardAuthorizer",

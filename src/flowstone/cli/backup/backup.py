@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple
 
 import typer
@@ -35,7 +35,7 @@ from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.progress import Advance, progress_bar
 from flowstone.cli.common.text import counted
 from flowstone.cli.topic.commands import own_settings
-from flowstone.client import EARLIEST, LATEST, Cluster, OffsetsLost
+from flowstone.client import EARLIEST, LATEST, Cluster, OffsetsLost, TopicRecreated
 from flowstone.config import GIB, TopicConfig
 from flowstone.errors import StorageFault
 from flowstone.log.lifecycle.log_recovery import recover
@@ -78,15 +78,19 @@ def backup(
     groups = read_groups(admin, bootstrap, names)
     _make_empty(to)
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster, system_errors(to):
+        topic_ids = {name: each.topic_id for name, each in cluster.describe_topics(names).items()}
         ends = cluster.list_offsets(dict.fromkeys(_partitions(counts), LATEST))
         starts = cluster.list_offsets(dict.fromkeys(_partitions(counts), EARLIEST))
         total = sum(ends[each].offset - starts[each].offset for each in ends)
         with progress_bar("backing up", total) as advance:
-            writer = _Writer(cluster, to, advance)
+            writer = _Writer(cluster, topic_ids, to, advance)
             found = [
                 BackupTopic(name, settings[name], writer.write_topic(name, count), groups[name])
                 for name, count in counts.items()
             ]
+        for name, each in cluster.describe_topics(names).items():
+            if each.topic_id != topic_ids.get(name):
+                raise TopicRecreated(name)
     made = Backup(cluster_id, SystemClock().time_ms(), found)
     with system_errors(to):
         SystemFiles().sync_directory(to)
@@ -144,8 +148,10 @@ class _Batches(NamedTuple):
 
 
 class _Writer:
-    def __init__(self, cluster: Cluster, directory: str, advance: Advance) -> None:
-        self._cluster, self._directory, self._advance = cluster, directory, advance
+    def __init__(
+        self, cluster: Cluster, topic_ids: Mapping[str, bytes | None], directory: str, advance: Advance
+    ) -> None:
+        self._cluster, self._topic_ids, self._directory, self._advance = cluster, topic_ids, directory, advance
         self._done = 0
 
     def write_topic(self, name: str, partitions: int) -> list[BackupPartition]:
@@ -194,7 +200,7 @@ class _Writer:
         return position
 
     def _fetch(self, where: TopicPartition, start: int, end: int) -> Iterator[_Batches]:
-        for fetched in self._cluster.fetch(where, start, end):
+        for fetched in self._cluster.fetch(where, start, end, topic_id=self._topic_ids.get(where.topic)):
             headers, position = [], 0
             try:
                 while position < len(fetched.records):

@@ -18,11 +18,17 @@ from typing import Annotated, Any
 import typer
 
 from flowstone.cli.common.errors import CommandError
-from flowstone.client.security import PLAINTEXT, parse_security, set_default_security, unknown_properties
-from flowstone.config.properties import parse_properties
+from flowstone.client.security import (
+    PLAINTEXT,
+    SERVERS,
+    check_properties,
+    parse_security,
+    read_properties,
+    set_default_security,
+)
 from flowstone.errors import ConfigError
 
-BOOTSTRAP, HTTP_TOKEN = "bootstrap.servers", "http.token"
+BOOTSTRAP, HTTP_TOKEN = SERVERS, "http.token"
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -42,11 +48,17 @@ Profile = Annotated[
 ]
 
 _http_token = ""
+_file = ""
 
 
 def http_token() -> str:
     """Return the token for brokers' HTTP pages, "" without one."""
     return _http_token
+
+
+def client_file() -> str:
+    """Return the path of the properties file that the command was given, or of its profile, "" without one."""
+    return _file
 
 
 def add_connection_options(app: typer.Typer) -> None:
@@ -110,10 +122,10 @@ def use(config: str | None, profile: str | None) -> str | None:
     """Connect as the file or the profile says; return the servers that it names, or None. Raises CommandError."""
     if config is not None and profile is not None:
         raise CommandError("--config and --profile: name one of them, not both")
-    global _http_token
+    global _http_token, _file
     if config is None and profile is None:
         set_default_security(PLAINTEXT)
-        _http_token = ""
+        _http_token = _file = ""
         return None
     values = read_client_file(config) if config is not None else read_profile(profile or "")
     try:
@@ -121,33 +133,24 @@ def use(config: str | None, profile: str | None) -> str | None:
     except ConfigError as error:
         raise CommandError(f"{config or f'profile {profile}'}: {error}") from None
     _http_token = values.get(HTTP_TOKEN, "")
+    _file = os.path.abspath(config if config is not None else profile_path(profile or ""))
     return values.get(BOOTSTRAP)
 
 
 def read_client_file(path: str) -> dict[str, str]:
     """Return the properties in a file. Raises CommandError, without their values, if it is unusable."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise CommandError(f"cannot read the properties file {path}: {reason}") from None
-    try:
-        values = parse_properties(text, path)
-    except ConfigError:
-        raise CommandError(f"{path}: a line is not name=value") from None
-    check_client_values(values, path)
-    return values
+        return read_properties(path)
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
 
 
 def check_client_values(values: Mapping[str, str], source: str) -> None:
     """Raise CommandError if a security property is unknown or does not fit the others."""
-    unknown = unknown_properties(values)
-    if unknown:
-        raise CommandError(f"{source}: {unknown[0]} is no property of this client; see docs/security.md")
     try:
-        parse_security(values)
+        check_properties(values, source)
     except ConfigError as error:
-        raise CommandError(f"{source}: {error}") from None
+        raise CommandError(str(error)) from None
 
 
 def profile_directory() -> Path:

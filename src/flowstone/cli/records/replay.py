@@ -75,10 +75,12 @@ def replay(
     if restart:
         progress.forget()
     with Cluster(bootstrap, client_id="flowstone-replay") as cluster, Interrupts() as interrupts:
+        topic = cluster.describe_topics([source])[source]  # before the offsets, which are then of this topic
         spans = progress.load()
         is_resumed = bool(spans)
-        spans = spans or _settle(cluster, source, *bounds)
-        work = Replay(cluster, progress, source, target, spans, factor)
+        spans = spans or _settle(cluster, source, topic.partition_count, *bounds)
+        reader = Reader(cluster, topic.topic_id, PACE_GRAIN_S * 1000 * factor if factor is not None else None)
+        work = Replay(cluster, reader, progress, source, target, spans, factor)
         work.run(interrupts)
     if json_output:
         told = {"source": source, "target": target, "stored": work.stored, "resumed": is_resumed}
@@ -95,6 +97,7 @@ class Replay:
     def __init__(
         self,
         cluster: Cluster,
+        reader: Reader,
         progress: ReplayProgress,
         source: str,
         target: str,
@@ -102,7 +105,7 @@ class Replay:
         speed: float | None,
     ) -> None:
         self.stored = 0
-        self._cluster, self._progress = cluster, progress
+        self._cluster, self._reader, self._progress = cluster, reader, progress
         self._source, self._target = source, target
         self._spans, self._speed = spans, speed
         self._unsaved: dict[int, Span] = {}
@@ -146,9 +149,8 @@ class Replay:
         return sum(span.position - span.start for span in self._spans.values())
 
     def _batches(self) -> Generator[Sendable, None, None]:
-        reader = Reader(self._cluster, PACE_GRAIN_S * 1000 * self._speed if self._speed is not None else None)
         parts = [
-            reader.read(TopicPartition(self._source, partition), span.position, span.end)
+            self._reader.read(TopicPartition(self._source, partition), span.position, span.end)
             for partition, span in sorted(self._spans.items())
             if span.position < span.end
         ]
@@ -172,9 +174,8 @@ class Replay:
             time.sleep(min(left_s, WAIT_STEP_S))
 
 
-def _settle(cluster: Cluster, source: str, from_ms: int | None, to_ms: int | None) -> dict[int, Span]:
-    """Return the offsets that the times currently stand for."""
-    count = cluster.topics([source])[source]
+def _settle(cluster: Cluster, source: str, count: int, from_ms: int | None, to_ms: int | None) -> dict[int, Span]:
+    """Return the offsets that the times currently stand for in the topic's partitions."""
     parts = [TopicPartition(source, index) for index in range(count)]
     latest = cluster.list_offsets(dict.fromkeys(parts, LATEST), read_committed=True)
     starts = cluster.list_offsets(dict.fromkeys(parts, EARLIEST if from_ms is None else from_ms))

@@ -41,14 +41,17 @@ class Sendable(NamedTuple):
 
 
 class Reader:
-    def __init__(self, cluster: Cluster, span_ms_max: float | None) -> None:
+    def __init__(self, cluster: Cluster, topic_id: bytes | None, span_ms_max: float | None) -> None:
         """`span_ms_max` is the maximum time span of records that are sent together; None: no limit."""
-        self._cluster, self._span_ms_max = cluster, span_ms_max
+        self._cluster, self._topic_id, self._span_ms_max = cluster, topic_id, span_ms_max
 
     def read(self, partition: TopicPartition, start: int, end: int) -> Iterator[Sendable]:
-        """Yield the records from `start` to `end`, exclusive, as batches. Raises ClientError or CorruptBatch."""
+        """Yield the records from `start` to `end`, exclusive, as batches.
+
+        Raises ClientError, a TopicRecreated if the topic has another id by now, or CorruptBatch.
+        """
         transactions = AbortedTransactions()
-        for fetched in self._cluster.fetch(partition, start, end, read_committed=True):
+        for fetched in self._cluster.fetch(partition, start, end, read_committed=True, topic_id=self._topic_id):
             transactions.add(fetched.aborted)
             position = 0
             while position < len(fetched.records):

@@ -1,8 +1,9 @@
 """The progress of a replay, stored in the cluster as the committed offsets of a consumer group.
 
 There it survives the replaying machine, is stored next to the records, and `flowstone group describe` shows the
-replay's lag. The group's offsets are the next records to send; their metadata contains the range, so that "now" still
-means the time when the replay started. The group is deleted when the replay is complete.
+replay's lag. It is deleted with the source topic: a replay of a topic that was created again starts from the beginning.
+The group's offsets are the next records to send; their metadata contains the range, so that "now" still means the time
+when the replay started. The group is deleted when the replay is complete.
 
 Offsets are committed after the records are stored, so a killed replay sends the records since its last commit again: at
 most about a second of records. An interrupted one (Ctrl-C) commits first and repeats nothing.

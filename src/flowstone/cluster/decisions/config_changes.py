@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from flowstone.cluster.decisions.configs import DYNAMIC_BROKER_SETTINGS, broker_config
+from flowstone.cluster.decisions.configs import DYNAMIC_BROKER_SETTINGS, broker_config, thread_count
 from flowstone.cluster.decisions.topic_names import check_topic_name
 from flowstone.cluster.image.cluster_image import CLUSTER_DEFAULT, ClusterImage
 from flowstone.cluster.image.records import (
@@ -32,6 +32,7 @@ from flowstone.config import (
     nearest,
     parse_group_settings,
     parse_topic_config,
+    stored_setting,
 )
 from flowstone.config.client_metrics import CLIENT_METRICS_SETTINGS, parse_client_metrics
 from flowstone.errors import ApiError, ConfigError, ErrorCode
@@ -39,6 +40,8 @@ from flowstone.errors import ApiError, ConfigError, ErrorCode
 # A topic's value is stored as it was written, for each of a hundred thousand topics; spaces around a number count
 # towards this limit.
 SETTING_VALUE_LENGTH_MAX = 1024
+# The numbers of threads that can be altered: by a factor of two at a time, as in Kafka.
+THREAD_COUNTS = frozenset({"num.flush.threads", "num.reader.threads"})
 # Groups with settings: such a group need not exist, so that nothing else limits their number.
 GROUPS_WITH_SETTINGS_MAX = 10_000
 # Subscriptions to clients' metrics, each of which is compared with a client that asks.
@@ -116,7 +119,7 @@ def alter_configs(
             if each.resource_type == ResourceType.TOPIC:
                 records += _alter_topic(image, each)
             elif each.resource_type == ResourceType.BROKER:
-                records += _alter_broker(image, each, config.node_id)
+                records += _alter_broker(image, each, config)
             elif each.resource_type == ResourceType.CLIENT_METRICS:
                 records += _alter_client_metrics(image, each)
             elif each.resource_type == ResourceType.GROUP:
@@ -188,17 +191,20 @@ def _alter_topic(image: ClusterImage, alteration: ConfigAlteration) -> list[Meta
     return [TopicConfigChanged(topic.topic_id, changes)] if changes else []
 
 
-def _alter_broker(image: ClusterImage, alteration: ConfigAlteration, node_id: int) -> list[MetadataRecord]:
+def _alter_broker(image: ClusterImage, alteration: ConfigAlteration, config: BrokerConfig) -> list[MetadataRecord]:
     name = alteration.resource_name
     if name != CLUSTER_DEFAULT:
-        check_broker_name(name, node_id)
-        name = str(node_id)
+        check_broker_name(name, config.node_id)
+        name = str(config.node_id)
     current = image.broker_configs.get(name, {})
     after = _values_after(current, alteration, DYNAMIC_BROKER_SETTINGS)
     changes = value_changes(current, after)
     for changed, value in changes.items():
         if value is not None:
-            _check_broker_setting(changed, value)
+            _check_broker_setting(changed, value, name)
+    altered = replace(image, broker_configs={**image.broker_configs, name: after})
+    for changed in changes.keys() & THREAD_COUNTS:
+        _check_thread_count(changed, thread_count(image, config, changed), thread_count(altered, config, changed))
     return [BrokerConfigChanged(name, changes)] if changes else []
 
 
@@ -238,17 +244,33 @@ def _alter_client_metrics(image: ClusterImage, alteration: ConfigAlteration) -> 
     return [ClientMetricsChanged(name, changes)] if changes else []
 
 
-def _check_broker_setting(name: str, value: str) -> None:
-    setting = DYNAMIC_BROKER_SETTINGS.get(name)
-    if setting is None:
+def _check_broker_setting(name: str, value: str, broker: str) -> None:
+    setting = DYNAMIC_BROKER_SETTINGS.get(name) or stored_setting(name)
+    if setting is None or setting.read_only:
         known = known_broker_names()
-        if name in known:
+        if setting is not None or name in known:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
         raise ApiError(ErrorCode.INVALID_CONFIG, f"unknown setting {name}{nearest(name, known)}")
+    if broker == CLUSTER_DEFAULT and setting.per_broker:
+        message = f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
     try:
         setting.parse(value)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _check_thread_count(name: str, before: int, after: int) -> None:
+    """Raise INVALID_REQUEST if a number of threads would fall below half of the current one or exceed its double.
+
+    This is the rule of Kafka's DynamicThreadPool. It compares the values in effect on the broker that decides, even if
+    one is removed; other brokers follow its decision.
+    """
+    failed = f"Dynamic thread count update validation failed for {name}={after}, value should"
+    if after < before // 2:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{failed} be at least half the current value {before}")
+    if after > before * 2:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{failed} not be greater than double the current value {before}")
 
 
 def _values_after(

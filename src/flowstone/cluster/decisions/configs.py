@@ -28,6 +28,7 @@ from flowstone.config import (
     effective_group_settings,
     parse_broker_config,
     parse_topic_config,
+    stored_setting,
 )
 from flowstone.config.client_metrics import CLIENT_METRICS_SETTINGS
 
@@ -113,11 +114,23 @@ def broker_config(image: ClusterImage, started_with: BrokerConfig) -> BrokerConf
         name: value
         for values in reversed(_dynamic_values(image, started_with.node_id))
         for name, value in values.items()
-        if name in BROKER_SETTINGS
+        if name in BROKER_SETTINGS and BROKER_SETTINGS[name].has_effect
     }
     if not dynamic:
         return started_with
     return parse_broker_config({**current_values(started_with), **dynamic})[0]
+
+
+def thread_count(image: ClusterImage, started_with: BrokerConfig, name: str) -> int:
+    """Return the value of a broker's setting of this name, which is a number of threads."""
+    found = _dynamic_synonyms(image, started_with.node_id, name)
+    return int(found[0].value if found else current_values(started_with)[name])
+
+
+def idle_settings(image: ClusterImage, started_with: BrokerConfig) -> set[str]:
+    """Return the names of the settings without effect that the broker was given, at its start or since."""
+    dynamic = {name for values in _dynamic_values(image, started_with.node_id) for name in values}
+    return {*started_with.stored, *(name for name in dynamic if stored_setting(name) is not None)}
 
 
 def topic_defaults(image: ClusterImage, started_with: Mapping[str, str], node_id: int) -> Mapping[str, str]:
@@ -149,9 +162,11 @@ def describe_topic(
     entries = []
     defaults = topic_defaults(image, started_with, node_id)
     for setting in TOPIC_SETTINGS.values():
-        if names is not None and setting.name not in names:
+        if setting.is_hidden or (names is not None and setting.name not in names):
             continue
         synonyms = _topic_default_synonyms(image, node_id, setting, started_with)
+        if len(setting.broker_wide_names) > 1:
+            synonyms = synonyms[:-1]  # a default under another name, such as log.retention.hours: Kafka omits it
         value = topic.configs.get(setting.name)
         if value is not None:
             synonyms = (ConfigSynonym(setting.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
@@ -172,15 +187,30 @@ def describe_broker(
     values = current_values(started_with)
     entries = []
     for setting in BROKER_SETTINGS.values():
-        static = (values[setting.name], setting.format(setting.default))
-        synonyms = _broker_synonyms(image, node_id, setting, *static)
-        entries.append(ConfigEntry(setting, synonyms[0].value, synonyms))
-    for topic_setting in TOPIC_SETTINGS.values():
+        if setting.has_effect:
+            static = (values[setting.name], setting.format(setting.default))
+            synonyms = _broker_synonyms(image, node_id, setting, *static)
+            entries.append(ConfigEntry(setting, synonyms[0].value, synonyms))
+        elif not setting.is_hidden:
+            entries.append(_stored_entry(image, started_with, setting))
+    for topic_setting in filter(lambda each: not each.is_hidden, TOPIC_SETTINGS.values()):
         found = _topic_default_synonyms(image, node_id, topic_setting, topic_values)
         for broker_wide in _BROKER_WIDE_NAMES[topic_setting.name]:
             own = tuple(synonym for synonym in found if synonym.name == broker_wide.name)
             entries.append(ConfigEntry(broker_wide, own[0].value if own else None, own))
     return [entry for entry in entries if names is None or entry.setting.name in names]
+
+
+def _stored_entry(image: ClusterImage, started_with: BrokerConfig, setting: Setting) -> ConfigEntry:
+    """Return the entry of a broker setting without effect."""
+    found = _dynamic_synonyms(image, started_with.node_id, setting.name)
+    if setting.name in started_with.stored:
+        static = started_with.stored[setting.name]
+        found.append(ConfigSynonym(setting.name, static, ConfigSource.STATIC_BROKER_CONFIG))
+    if setting.default is not None:
+        default = setting.format(setting.default)
+        found.append(ConfigSynonym(setting.name, default, ConfigSource.DEFAULT_CONFIG))
+    return ConfigEntry(setting, found[0].value if found else None, tuple(found))
 
 
 def group_settings(image: ClusterImage, group_id: str, started_with: BrokerConfig) -> GroupSettings:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from flowstone.authentication.delegation_tokens import DelegationToken
 from flowstone.authentication.scram import ScramCredential, ScramMechanism
 from flowstone.cluster.image.acl import Acl
 from flowstone.cluster.image.features import FORMER_RELEASE, METADATA_LEVEL_MIN, METADATA_VERSION, OFF, FeatureRange
@@ -99,6 +100,8 @@ class ClusterImage:
         default_factory=_nothing, repr=False
     )
     scram_secret: bytes = field(default=b"", repr=False)
+    # The delegation tokens by id.
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=_nothing)
     # The access rules, in the order of their creation.
     acls: Mapping[Acl, None] = field(default_factory=_nothing)
     # The quotas of clients: values by key.

@@ -10,6 +10,8 @@
 - A group without members and offsets, pending ones included: removed a minute after it became empty
   (`EMPTY_GROUP_KEPT_MS`).
 
+Offsets expire by a steady clock, which does not follow a machine's clock that jumped ahead (`ShardState`).
+
 Checks run in slices, because a shard may hold millions of offsets: the one for deleted topics once, after loading, the
 one of all offsets at an interval. A check in between examines only groups without offsets; it runs as long as there are
 such groups.
@@ -116,10 +118,13 @@ def _remove_expired(turn: Turn, group: AnyGroup) -> None:
     topics_in_use, empty_since_ms = group.topics_in_use(), group.empty_since_ms
     if topics_in_use is None:
         return
+    now_ms = _steady_now_ms(turn)
     expired = [
         record
         for place, record in offsets.items()
-        if record.topic not in topics_in_use and place not in pending and _is_expired(turn, record, empty_since_ms)
+        if record.topic not in topics_in_use
+        and place not in pending
+        and _is_expired(turn, record, empty_since_ms, now_ms)
     ]
     for record in expired:
         turn.append(OffsetRemoved(record.group_id, record.topic, record.partition))
@@ -127,9 +132,19 @@ def _remove_expired(turn: Turn, group: AnyGroup) -> None:
         turn.effects.records.extend(group.removal())
 
 
-def _is_expired(turn: Turn, record: OffsetCommitted, empty_since_ms: int | None) -> bool:
+def _steady_now_ms(turn: Turn) -> int:
+    """Return the earlier of the shard's time and the steady time.
+
+    The shard's time follows the machine's clock as it was when the shard was loaded. If that was days ahead, offsets
+    would seem to be older by that.
+    """
+    steady_time_ms = turn.shard.steady_time_ms
+    return turn.now_ms if steady_time_ms is None else min(turn.now_ms, steady_time_ms())
+
+
+def _is_expired(turn: Turn, record: OffsetCommitted, empty_since_ms: int | None, now_ms: int) -> bool:
     if record.expire_timestamp_ms != NO_TIMESTAMP:
-        return turn.now_ms >= record.expire_timestamp_ms
+        return now_ms >= record.expire_timestamp_ms
     # Counted from when the group became empty, not from the commit: it may have been reading an idle topic until then.
     since_ms = record.commit_timestamp_ms if empty_since_ms is None else empty_since_ms
-    return turn.now_ms - since_ms >= turn.shard.config.offsets_retention_ms
+    return now_ms - since_ms >= turn.shard.config.offsets_retention_ms

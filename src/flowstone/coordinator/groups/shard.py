@@ -90,13 +90,15 @@ class GroupShard:
         budget: MemoryBudget,
         topics: Topics,
         settings: Callable[[str], GroupSettings],
+        steady_time_ms: Callable[[], int] | None = None,
     ) -> None:
         """Create an empty shard; `budget` limits the memory of all shards of the broker.
 
         `new_member_id` returns a unique id, given a client or instance id. `topics` are those of the cluster now,
-        `settings` returns those of a group by its id.
+        `settings` returns those of a group by its id. Offsets expire by `steady_time_ms` if that is the earlier time.
         """
-        self._state = ShardState(config, new_member_id, MemoryAccount(budget), topics, settings)
+        account = MemoryAccount(budget)
+        self._state = ShardState(config, new_member_id, account, topics, settings, steady_time_ms)
         self.next_deadline = self._state.timers.next_deadline
         self._expiry = Expiry()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
-from struct import Struct
 
+from flowstone.coordinator import flexible_values as flexible
 from flowstone.coordinator.effects import CoordinatorRecord
+from flowstone.coordinator.flexible_values import BYTE, INT, LONG, NO_TAGS, SHORT, ValueReader
 from flowstone.coordinator.groups.share_records import (
     ShareGroupRecord,
     ShareGroupStored,
@@ -20,15 +20,12 @@ from flowstone.coordinator.groups.share_records import (
     TopicPartitions,
     TopicState,
 )
-from flowstone.wire.primitives import encode_uvarint, read_tag, read_tag_count, read_uvarint
+from flowstone.wire.primitives import encode_tags
 
 KEY_TYPES = frozenset(ShareKeyType)
 _VALUE_VERSION = 0
 _STABLE = 0  # the only state of a share group's member
 _TIMESTAMP_TAG = 0
-_TOPIC_ID_BYTES = 16
-_NO_TAGS = b"\0"
-_SHORT, _INT, _LONG = Struct(">h"), Struct(">i"), Struct(">q")
 _KEYS: dict[type, ShareKeyType] = {
     ShareMemberStored: ShareKeyType.MEMBER,
     ShareGroupStored: ShareKeyType.GROUP,
@@ -53,200 +50,112 @@ def decode(key_type: int, key: bytes, value: bytes | None) -> ShareGroupRecord |
     Raises struct.error, IndexError, ValueError or ProtocolError if the bytes are malformed.
     """
     kind = ShareKeyType(key_type)
-    group_id, position = _key_string(key, _SHORT.size)
-    member_id = ""
-    if kind in _WITH_MEMBER:
-        member_id, position = _key_string(key, position)
-    if position != len(key):
-        raise ValueError(f"{len(key) - position} bytes too many in the key")
+    group_id, member_id = flexible.key_texts(key, 2) if kind in _WITH_MEMBER else (*flexible.key_texts(key, 1), "")
     if value is None:
         return ShareRecordRemoved(group_id, kind, member_id)
-    reader = _Reader(value)
-    if reader.version != _VALUE_VERSION:
-        return None
-    return _read(kind, group_id, member_id, reader)
+    (version,) = SHORT.unpack_from(value)
+    return _read(kind, group_id, member_id, ValueReader(value)) if version == _VALUE_VERSION else None
 
 
 def _key(kind: ShareKeyType, group_id: str, member_id: str) -> bytes:
-    texts = (group_id, member_id) if kind in _WITH_MEMBER else (group_id,)
-    encoded = [text.encode() for text in texts]
-    return _SHORT.pack(kind) + b"".join(_SHORT.pack(len(data)) + data for data in encoded)
-
-
-def _key_string(key: bytes, position: int) -> tuple[str, int]:
-    (length,) = _SHORT.unpack_from(key, position)
-    start = position + _SHORT.size
-    if length < 0 or start + length > len(key):
-        raise ValueError(f"a text of {length} bytes at {start} of {len(key)}")
-    return key[start : start + length].decode(), start + length
+    return flexible.key(kind, group_id, member_id) if kind in _WITH_MEMBER else flexible.key(kind, group_id)
 
 
 def _value(record: ShareGroupRecord) -> bytes:
-    return b"".join((_SHORT.pack(_VALUE_VERSION), *_fields(record)))
+    return b"".join((SHORT.pack(_VALUE_VERSION), *_fields(record)))
 
 
 def _fields(record: ShareGroupRecord) -> Iterable[bytes]:
     match record:
         case ShareMemberStored():
             return (
-                _nullable_string(record.rack_id),
-                _string(record.client_id),
-                _string(record.client_host),
-                _count(record.subscribed_topics),
-                *map(_string, record.subscribed_topics),
-                _NO_TAGS,
+                flexible.nullable_string(record.rack_id),
+                flexible.string(record.client_id),
+                flexible.string(record.client_host),
+                flexible.array(record.subscribed_topics, flexible.string),
+                NO_TAGS,
             )
         case ShareGroupStored():
-            return (_INT.pack(record.epoch), _LONG.pack(record.metadata_hash), _NO_TAGS)
+            return (INT.pack(record.epoch), LONG.pack(record.metadata_hash), NO_TAGS)
         case ShareTargetStored():
-            timestamp = _LONG.pack(record.timestamp_ms)
-            return (_INT.pack(record.assignment_epoch), bytes((1, _TIMESTAMP_TAG, len(timestamp))), timestamp)
+            tags = encode_tags([(_TIMESTAMP_TAG, LONG.pack(record.timestamp_ms))])
+            return INT.pack(record.assignment_epoch), tags
         case ShareMemberTargetStored():
-            return (_topic_partitions(record.partitions), _NO_TAGS)
+            return (_topic_partitions(record.partitions), NO_TAGS)
         case ShareMemberCurrentStored():
-            epochs = _INT.pack(record.member_epoch) + _INT.pack(record.previous_member_epoch)
-            return (epochs, bytes((_STABLE,)), _topic_partitions(record.partitions), _NO_TAGS)
+            epochs = INT.pack(record.member_epoch) + INT.pack(record.previous_member_epoch)
+            return (epochs, bytes((_STABLE,)), _topic_partitions(record.partitions), NO_TAGS)
         case ShareStatesStored():
-            deleting = (topic_id + _string(name) + _NO_TAGS for topic_id, name in record.deleting)
             return (
                 _topic_states(record.initializing),
                 _topic_states(record.initialized),
-                _count(record.deleting),
-                *deleting,
-                _NO_TAGS,
+                flexible.array(record.deleting, lambda each: each[0] + flexible.string(each[1]) + NO_TAGS),
+                NO_TAGS,
             )
     raise AssertionError(f"a tombstone has no value: {record!r}")
 
 
-def _count(elements: Sequence[object]) -> bytes:
-    return encode_uvarint(len(elements) + 1)
-
-
-def _string(text: str) -> bytes:
-    data = text.encode()
-    return _count(data) + data
-
-
-def _nullable_string(text: str | None) -> bytes:
-    return b"\0" if text is None else _string(text)
-
-
-def _indexes(partitions: Sequence[int]) -> bytes:
-    return _count(partitions) + struct.pack(f">{len(partitions)}i", *partitions)
-
-
 def _topic_partitions(topics: TopicPartitions) -> bytes:
-    entries = (topic_id + _indexes(partitions) + _NO_TAGS for topic_id, partitions in topics.items())
-    return encode_uvarint(len(topics) + 1) + b"".join(entries)
+    return flexible.array(topics.items(), lambda topic: topic[0] + flexible.int_array(topic[1]) + NO_TAGS)
 
 
 def _topic_states(topics: Sequence[TopicState]) -> bytes:
-    entries = (each.topic_id + _string(each.name) + _indexes(each.partitions) + _NO_TAGS for each in topics)
-    return _count(topics) + b"".join(entries)
+    return flexible.array(topics, _topic_state)
 
 
-class _Reader:
-    """A reader of a value's fields."""
-
-    def __init__(self, data: bytes) -> None:
-        self._view, self._position = memoryview(data), 0
-        self.version = self._next(_SHORT)
-
-    def int8(self) -> int:
-        return self._take(1)[0]
-
-    def int32(self) -> int:
-        return self._next(_INT)
-
-    def int64(self) -> int:
-        return self._next(_LONG)
-
-    def count(self) -> int:
-        length, self._position = read_uvarint(self._view, self._position)
-        return length - 1
-
-    def string(self) -> str:
-        return str(self._take(self.count()), "utf-8")
-
-    def nullable_string(self) -> str | None:
-        length = self.count()
-        return None if length < 0 else str(self._take(length), "utf-8")
-
-    def topic_id(self) -> bytes:
-        return bytes(self._take(_TOPIC_ID_BYTES))
-
-    def indexes(self) -> tuple[int, ...]:
-        count = self.count()
-        return struct.unpack(f">{count}i", self._take(_INT.size * count))
-
-    def tags(self) -> dict[int, memoryview]:
-        """Return the tagged fields that end a struct."""
-        count, self._position = read_tag_count(self._view, self._position)
-        found = {}
-        for _ in range(count):
-            tag, start, self._position = read_tag(self._view, self._position)
-            found[tag] = self._view[start : self._position]
-        return found
-
-    def _next(self, number: Struct) -> int:
-        (value,) = number.unpack(self._take(number.size))
-        return int(value)
-
-    def _take(self, length: int) -> memoryview:
-        start, self._position = self._position, self._position + length
-        if length < 0 or self._position > len(self._view):
-            raise ValueError(f"{length} bytes at {start} of {len(self._view)}")
-        return self._view[start : self._position]
+def _topic_state(topic: TopicState) -> bytes:
+    return topic.topic_id + flexible.string(topic.name) + flexible.int_array(topic.partitions) + NO_TAGS
 
 
-def _read(kind: ShareKeyType, group_id: str, member_id: str, reader: _Reader) -> ShareGroupRecord:
+def _read(kind: ShareKeyType, group_id: str, member_id: str, reader: ValueReader) -> ShareGroupRecord:
     record: ShareGroupRecord
     match kind:
         case ShareKeyType.MEMBER:
             rack_id, client_id, client_host = reader.nullable_string(), reader.string(), reader.string()
-            topics = tuple(reader.string() for _ in range(reader.count()))
+            topics = tuple(reader.array(ValueReader.string))
             record = ShareMemberStored(group_id, member_id, rack_id, client_id, client_host, topics)
         case ShareKeyType.GROUP:
-            record = ShareGroupStored(group_id, reader.int32(), reader.int64())
+            record = ShareGroupStored(group_id, reader.number(INT), reader.number(LONG))
         case ShareKeyType.TARGET:
-            epoch = reader.int32()
+            epoch = reader.number(INT)
             timestamp = reader.tags().get(_TIMESTAMP_TAG)
-            return ShareTargetStored(group_id, epoch, 0 if timestamp is None else _LONG.unpack(timestamp)[0])
+            return ShareTargetStored(group_id, epoch, 0 if timestamp is None else timestamp.number(LONG))
         case ShareKeyType.MEMBER_TARGET:
             record = ShareMemberTargetStored(group_id, member_id, _read_topic_partitions(reader))
         case ShareKeyType.MEMBER_CURRENT:
-            epoch, previous_epoch, _ = reader.int32(), reader.int32(), reader.int8()
+            epoch, previous_epoch, _ = reader.number(INT), reader.number(INT), reader.number(BYTE)
             record = ShareMemberCurrentStored(
                 group_id, member_id, epoch, previous_epoch, _read_topic_partitions(reader)
             )
         case ShareKeyType.STATES:
             initializing, initialized = _read_topic_states(reader), _read_topic_states(reader)
-            deleting = tuple(_read_topic_info(reader) for _ in range(reader.count()))
+            deleting = tuple(reader.array(_read_topic_info))
             record = ShareStatesStored(group_id, initializing, initialized, deleting)
     reader.tags()
     return record
 
 
-def _read_topic_partitions(reader: _Reader) -> TopicPartitions:
-    topics = {}
-    for _ in range(reader.count()):
-        topic_id = reader.topic_id()
-        topics[topic_id] = reader.indexes()
-        reader.tags()
-    return topics
+def _read_topic_partitions(reader: ValueReader) -> TopicPartitions:
+    return dict(reader.array(_read_topic))
 
 
-def _read_topic_states(reader: _Reader) -> tuple[TopicState, ...]:
-    return tuple(_read_topic_state(reader) for _ in range(reader.count()))
+def _read_topic(reader: ValueReader) -> tuple[bytes, tuple[int, ...]]:
+    topic = reader.topic_id(), reader.int_array()
+    reader.tags()
+    return topic
 
 
-def _read_topic_state(reader: _Reader) -> TopicState:
-    state = TopicState(reader.topic_id(), reader.string(), reader.indexes())
+def _read_topic_states(reader: ValueReader) -> tuple[TopicState, ...]:
+    return tuple(reader.array(_read_topic_state))
+
+
+def _read_topic_state(reader: ValueReader) -> TopicState:
+    state = TopicState(reader.topic_id(), reader.string(), reader.int_array())
     reader.tags()
     return state
 
 
-def _read_topic_info(reader: _Reader) -> tuple[bytes, str]:
+def _read_topic_info(reader: ValueReader) -> tuple[bytes, str]:
     topic = reader.topic_id(), reader.string()
     reader.tags()
     return topic

@@ -31,6 +31,8 @@ class ShardState:
     account: MemoryAccount
     topics: Topics
     settings: Callable[[str], GroupSettings]  # of a group, by its id
+    # The time by a clock that ignores jumps of the machine's clock; None if the shard's own time is to be believed.
+    steady_time_ms: Callable[[], int] | None = None
     groups: dict[str, AnyGroup] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     pending: PendingOffsets = field(default_factory=PendingOffsets)

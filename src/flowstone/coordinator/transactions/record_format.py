@@ -13,11 +13,12 @@ A null value is a tombstone. What is in the log was written by a broker: if it c
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
+from flowstone.coordinator import flexible_values as flexible
 from flowstone.coordinator.effects import CoordinatorRecord
+from flowstone.coordinator.flexible_values import INT, LONG, NO_TAGS, SHORT, ValueReader
 from flowstone.coordinator.transactions.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -26,9 +27,9 @@ from flowstone.coordinator.transactions.records import (
     TransactionState,
     TransactionStored,
 )
-from flowstone.errors import ProtocolError, StorageFault
+from flowstone.errors import StorageFault
 from flowstone.types import TopicPartition
-from flowstone.wire.primitives import encode_uvarint, read_tag, read_tag_count, read_uvarint
+from flowstone.wire.primitives import encode_tags
 from flowstone.wire.record_batch import encode_record
 
 KEY_VERSION = 0
@@ -38,11 +39,6 @@ PREVIOUS_PRODUCER_ID_TAG = 0
 NEXT_PRODUCER_ID_TAG = 1
 CLIENT_VERSION_TAG = 2
 LAST_PRODUCER_EPOCH_TAG = 10_000
-_NO_TAGS = encode_uvarint(0)
-
-_SHORT = Struct(">h")
-_INT = Struct(">i")
-_LONG = Struct(">q")
 # The version and the fields before the partitions: producer id, epoch, timeout, state; and those after them: the times.
 _VALUE_START = Struct(">hqhib")
 _TIMES = Struct(">qq")
@@ -54,8 +50,7 @@ def encode_all(records: Sequence[TransactionRecord]) -> list[bytes]:
 
 
 def encode(record: TransactionRecord) -> CoordinatorRecord:
-    name = record.transactional_id.encode()
-    key = _SHORT.pack(KEY_VERSION) + _SHORT.pack(len(name)) + name
+    key = flexible.key(KEY_VERSION, record.transactional_id)
     return key, None if isinstance(record, TransactionRemoved) else _value(record)
 
 
@@ -65,15 +60,13 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     Raises StorageFault if the bytes are malformed.
     """
     try:
-        reader = _Reader(key)
-        if reader.int16() != KEY_VERSION:
+        if SHORT.unpack_from(key)[0] != KEY_VERSION:
             return None
-        transactional_id = reader.string()
-        reader.check_end()
+        (transactional_id,) = flexible.key_texts(key, 1)
         if value is None:
             return TransactionRemoved(transactional_id)
         return _read_value(transactional_id, value)
-    except (struct.error, ValueError, IndexError, ProtocolError) as error:
+    except flexible.MALFORMED as error:
         message = f"a record of __transaction_state with the key {key!r} cannot be read: {error}"
         raise StorageFault(message) from error
 
@@ -87,85 +80,38 @@ def _value(record: TransactionStored) -> bytes:
 def _partitions(record: TransactionStored) -> bytes:
     """Return the encoded partitions; null for an Empty transaction only, as in Kafka."""
     if record.state is TransactionState.EMPTY:
-        return encode_uvarint(0)
+        return flexible.NULL
     numbers: dict[str, list[int]] = {}
     for topic, partition in sorted(record.partitions):
         numbers.setdefault(topic, []).append(partition)
-    parts = [encode_uvarint(len(numbers) + 1)]
-    for topic, indexes in numbers.items():
-        name = topic.encode()
-        parts += (encode_uvarint(len(name) + 1), name, encode_uvarint(len(indexes) + 1))
-        parts += (struct.pack(f">{len(indexes)}i", *indexes), _NO_TAGS)
-    return b"".join(parts)
+    return flexible.array(
+        numbers.items(), lambda topic: flexible.string(topic[0]) + flexible.int_array(topic[1]) + NO_TAGS
+    )
 
 
 def _tags(record: TransactionStored) -> bytes:
     tags = []
     if record.previous_producer_id != NO_PRODUCER_ID:
-        tags.append((PREVIOUS_PRODUCER_ID_TAG, _LONG.pack(record.previous_producer_id)))
+        tags.append((PREVIOUS_PRODUCER_ID_TAG, LONG.pack(record.previous_producer_id)))
     if record.next_producer_id != NO_PRODUCER_ID:
-        tags.append((NEXT_PRODUCER_ID_TAG, _LONG.pack(record.next_producer_id)))
+        tags.append((NEXT_PRODUCER_ID_TAG, LONG.pack(record.next_producer_id)))
     if record.client_version:
-        tags.append((CLIENT_VERSION_TAG, _SHORT.pack(record.client_version)))
+        tags.append((CLIENT_VERSION_TAG, SHORT.pack(record.client_version)))
     if record.last_producer_epoch != NO_PRODUCER_EPOCH:
-        tags.append((LAST_PRODUCER_EPOCH_TAG, _SHORT.pack(record.last_producer_epoch)))
-    fields = (encode_uvarint(tag) + encode_uvarint(len(data)) + data for tag, data in tags)
-    return encode_uvarint(len(tags)) + b"".join(fields)
-
-
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data, self._view, self._position = data, memoryview(data), 0
-
-    def int16(self) -> int:
-        return int(self.fixed(_SHORT)[0])
-
-    def int32(self) -> int:
-        return int(self.fixed(_INT)[0])
-
-    def fixed(self, numbers: Struct) -> tuple[int, ...]:
-        values = numbers.unpack_from(self._data, self._position)
-        self._position += numbers.size
-        return values
-
-    def string(self) -> str:
-        return self._text(self.int16())
-
-    def compact_string(self) -> str:
-        return self._text(self.compact_length())
-
-    def compact_length(self) -> int:
-        value, self._position = read_uvarint(self._view, self._position)
-        return value - 1
-
-    def tags(self) -> Iterator[tuple[int, bytes]]:
-        count, self._position = read_tag_count(self._view, self._position)
-        for _ in range(count):
-            tag, start, end = read_tag(self._view, self._position)
-            self._position = end
-            yield tag, self._data[start:end]
-
-    def check_end(self) -> None:
-        if self._position != len(self._data):
-            raise ValueError(f"{len(self._data) - self._position} bytes too many")
-
-    def _text(self, length: int) -> str:
-        start, self._position = self._position, self._position + length
-        if length < 0 or self._position > len(self._data):
-            raise ValueError(f"{length} bytes at {start} of {len(self._data)}")
-        return self._data[start : self._position].decode()
+        tags.append((LAST_PRODUCER_EPOCH_TAG, SHORT.pack(record.last_producer_epoch)))
+    return encode_tags(tags)
 
 
 def _read_value(transactional_id: str, value: bytes) -> TransactionStored | None:
-    reader = _Reader(value)
-    (version,) = _SHORT.unpack_from(value)
+    reader = ValueReader(value, 0)
+    (version,) = SHORT.unpack_from(value)
     if not PLAIN_VALUE_VERSION <= version <= VALUE_VERSION:
         return None
-    _, producer_id, producer_epoch, timeout_ms, state = reader.fixed(_VALUE_START)
+    _, producer_id, producer_epoch, timeout_ms, state = reader.numbers(_VALUE_START)
     is_flexible = version == VALUE_VERSION
     partitions = frozenset(_read_partitions(reader, is_flexible=is_flexible))
-    last_update_ms, start_ms = reader.fixed(_TIMES)
-    tags = dict(reader.tags()) if is_flexible else {}
+    last_update_ms, start_ms = reader.numbers(_TIMES)
+    tags = reader.tags() if is_flexible else {}
     reader.check_end()
     return TransactionStored(
         transactional_id,
@@ -176,22 +122,25 @@ def _read_value(transactional_id: str, value: bytes) -> TransactionStored | None
         last_update_ms,
         partitions,
         start_ms,
-        _tagged(tags, PREVIOUS_PRODUCER_ID_TAG, _LONG, NO_PRODUCER_ID),
-        _tagged(tags, NEXT_PRODUCER_ID_TAG, _LONG, NO_PRODUCER_ID),
-        _tagged(tags, LAST_PRODUCER_EPOCH_TAG, _SHORT, NO_PRODUCER_EPOCH),
-        _tagged(tags, CLIENT_VERSION_TAG, _SHORT, 0),
+        _tagged(tags, PREVIOUS_PRODUCER_ID_TAG, LONG, NO_PRODUCER_ID),
+        _tagged(tags, NEXT_PRODUCER_ID_TAG, LONG, NO_PRODUCER_ID),
+        _tagged(tags, LAST_PRODUCER_EPOCH_TAG, SHORT, NO_PRODUCER_EPOCH),
+        _tagged(tags, CLIENT_VERSION_TAG, SHORT, 0),
     )
 
 
-def _read_partitions(reader: _Reader, *, is_flexible: bool) -> Iterator[TopicPartition]:
-    length = reader.compact_length if is_flexible else reader.int32
-    for _ in range(length()):  # -1 for null
-        topic = reader.compact_string() if is_flexible else reader.string()
-        yield from (TopicPartition(topic, reader.int32()) for _ in range(length()))
+def _read_partitions(reader: ValueReader, *, is_flexible: bool) -> Iterator[TopicPartition]:
+    for _ in range(_length(reader, is_flexible=is_flexible)):  # -1 for null
+        topic = reader.string() if is_flexible else reader.plain_string()
+        indexes = range(_length(reader, is_flexible=is_flexible))
+        yield from (TopicPartition(topic, reader.number(INT)) for _ in indexes)
         if is_flexible:
-            for _ in reader.tags():
-                pass
+            reader.tags()
 
 
-def _tagged(tags: dict[int, bytes], tag: int, number: Struct, default: int) -> int:
-    return int(number.unpack(tags[tag])[0]) if tag in tags else default
+def _length(reader: ValueReader, *, is_flexible: bool) -> int:
+    return reader.count() if is_flexible else reader.number(INT)
+
+
+def _tagged(tags: dict[int, ValueReader], tag: int, number: Struct, default: int) -> int:
+    return tags[tag].number(number) if tag in tags else default

@@ -80,7 +80,7 @@ class Cleaner:
         self._compactor.stop()
 
     def _schedule(self) -> None:
-        self._timer = self._clock.call_later(self._config.log_cleaner_backoff_ms / 1000, self._start)
+        self._timer = self._clock.call_later(max(1, self._config.log_cleaner_backoff_ms) / 1000, self._start)
 
     def _start(self) -> None:
         self.task = asyncio.get_running_loop().create_task(self.clean_all())

@@ -178,6 +178,12 @@ class DirectoryLogs:
         if path is not None:
             self.housekeeping.remove_tree_later(path, delay_ms)
 
+    async def forget_moved(self, topic_partition: TopicPartition) -> None:
+        """Remove a log that has moved to another directory from the checkpoints; return once they do not name it."""
+        self.extents.forget(topic_partition)
+        self._forget(topic_partition)
+        await self._forgetting[topic_partition]
+
     def set_aside(self, topic_partition: TopicPartition) -> None:
         """Remove the log, and keep its directory under a name that says so. Raises StorageFault as `delete` does."""
         path = self._remove(topic_partition, self.log_directory.set_aside)
@@ -325,7 +331,7 @@ class DirectoryLogs:
 
     def _flush_all(self) -> None:
         """Flush all logs, some at a time, because each has several files open until it is durable."""
-        logs, threads = list(self.logs.values()), self._config.num_flush_threads
+        logs, threads = list(self.logs.values()), self.flusher.thread_count
         with self._files.threads(threads, "closing") as pool:
             for first in range(0, len(logs), CLOSING_LOGS_MAX):
                 some = logs[first : first + CLOSING_LOGS_MAX]

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from flowstone.errors import StartupError, StorageFault
-from flowstone.log.segments.checkpoints import TIME_CHECKPOINT, decode_offsets, encode_offsets, format_uuid
+from flowstone.log.segments.checkpoints import TIME_CHECKPOINT, decode_offsets, encode_offsets
 from flowstone.ports.files import Files, Lock
-from flowstone.types import TopicPartition
+from flowstone.types import TopicPartition, format_uuid
 
 logger = logging.getLogger(__name__)
 

@@ -91,8 +91,12 @@ class Housekeeping:
         for topic_partition, log in logs.items():
             log.first_dirty_offset = self._first_dirty_written.get(topic_partition, 0)
         self.save_offsets()
-        self._start_timer("checkpoint", config.log_flush_offset_checkpoint_interval_ms, self.save_offsets)
+        self._start_timer("checkpoint", max(1, config.log_flush_offset_checkpoint_interval_ms), self.save_offsets)
         self._start_timer("retention", config.log_retention_check_interval_ms, self._start_retention)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over altered settings; intervals keep their length."""
+        self._config = config
 
     def stop(self) -> None:
         """Wait for what the worker thread has begun; delayed actions are left to the next start."""

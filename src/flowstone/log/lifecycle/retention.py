@@ -30,7 +30,7 @@ def retained_from(
     start_offset = log_start_offset
     excess_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
     for segment in segments:
-        too_large = config.retention_bytes != UNLIMITED and excess_bytes >= segment.size_bytes
+        too_large = config.retention_bytes >= 0 and excess_bytes >= segment.size_bytes
         too_old = config.retention_ms != UNLIMITED and now_ms - segment.newest_ms > config.retention_ms
         if not segment.size_bytes or segment.end_offset > high_watermark or not (too_large or too_old):
             break

@@ -71,14 +71,16 @@ class LeaderEpochs:
         return len(self._epochs) < before
 
     def truncate_start(self, start_offset: int) -> bool:
-        """Drop the epochs before the log's new start, and let the one that contains it begin there."""
+        """Drop the epochs before the log's new start, and let the one that contains it begin there.
+
+        Returns whether that changes anything.
+        """
         at = bisect_right(self._start_offsets, start_offset) - 1
         if at < 0 or self._start_offsets[at] == start_offset == self._start_offsets[0]:
             return False
-        changed = at > 0 or self._start_offsets[0] < start_offset
         del self._epochs[:at], self._start_offsets[:at]
         self._start_offsets[0] = start_offset
-        return changed
+        return True
 
     def encode(self) -> bytes:
         lines = [_VERSION, str(len(self._epochs)), *(f"{epoch} {offset}" for epoch, offset in self.entries())]

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowstone.config import TopicConfig
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition import log_reader
 from flowstone.log.partition.aborted_transactions import AbortedTransaction, FoundAborts
 from flowstone.log.partition.durability import Durability
@@ -85,6 +86,7 @@ class PartitionLog:
         "flushed_end",
         "found_aborts",
         "is_forgotten",
+        "is_held",
         "log_start_offset",
         "names_lock",
         "producers",
@@ -112,6 +114,7 @@ class PartitionLog:
         self.log_start_offset = 0
         self.branch_point: BranchPoint | None = None  # the offset at which it left the log it was branched from
         self.is_forgotten = False  # the files are being deleted, or their state is unknown: no more flushes
+        self.is_held = False  # its files are being swapped for those in another log directory: it takes no records
         self.ends_after_hole = False  # the last batches from the leader do not directly follow those before
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
@@ -268,6 +271,9 @@ class PartitionLog:
     def _prepare_active_segment(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> None:
         """Create the first segment, or roll the active one if a batch with these properties belongs into a new one."""
         store = self.store
+        if self.is_held:
+            told = f"{self.topic_partition} is being moved to another log directory: try again"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, told)
         try:
             if not store.segments.active.size_bytes:
                 if not self.directory.exists:
@@ -335,7 +341,9 @@ class PartitionLog:
     # Flushing
 
     def roll(self) -> None:
-        """Seal the active segment and begin another. If OSError is raised, the active one is unchanged."""
+        """Seal the active segment and begin another, unless the log is held. If OSError is raised, nothing changes."""
+        if self.is_held:
+            return
         self.store.roll(self.producers.encode_snapshot(), has_transactions=self.has_transactions)
         self.end = self.store.end
 
@@ -366,6 +374,8 @@ class PartitionLog:
 
     def drop_segments(self) -> list[str]:
         """Drop the segments below the log's start, which must be durable; return their renamed files, to be removed."""
+        if self.is_held:
+            return []
         if self.has_segments_to_drop:
             self.directory.note_names_changed()
         return self.store.segments.drop_below(self.log_start_offset, self.directory.files)

@@ -3,8 +3,8 @@
 Pure: bytes and settings in, a header out or `RecordError`. `check_batch` runs on the event loop for every produced
 batch and loops over nothing in Python. Compressed batches are opened before they are stored (ADR 0015), small ones on
 the loop, which costs less than a hand-over to another thread. Larger ones (`needs_worker`, or `NeedsWorker` from
-`check_batch`), and those that are stored under another codec, are opened by `prepare_batch` in a worker thread; the
-caller hands what it returns to `check_batch`.
+`check_batch`), and those that are stored under another codec, are opened by `prepare_batch` in a worker thread, which
+checks large uncompressed batches too; the caller hands what it returns to `check_batch`.
 
 A batch that cannot be opened is refused with INVALID_RECORD. Clients take CORRUPT_MESSAGE for damage on the way and
 send the same bytes again until their time is over.
@@ -41,6 +41,8 @@ DECOMPRESSED_BYTES_MAX = 100 << 20
 # The most bytes decompressed on the event loop; a batch that is larger, sent or decompressed, is opened by a worker.
 INLINE_STORED_BYTES_MAX = 64 << 10
 INLINE_PAYLOAD_BYTES_MAX = 256 << 10
+# The largest uncompressed batch that is checked on the event loop.
+INLINE_PLAIN_BYTES_MAX = 4 << 20
 
 VALIDATE_RECORDS = "records"
 VALIDATE_HEADER = "header"
@@ -55,7 +57,7 @@ _CODEC_OF_TYPE = {
 
 
 class NeedsWorker(FlowstoneError):
-    """A compressed batch is too large for the event loop: `prepare_batch` must open it in a worker."""
+    """A batch is too large to be opened or checked on the event loop: `prepare_batch` must do so in a worker."""
 
 
 class Prepared(NamedTuple):
@@ -83,7 +85,7 @@ def check_batch(
     _, length, _, _, crc, attributes, last_delta, oldest, newest, producer_id, _, sequence, count = header
     _check_size(header, length + LOG_OVERHEAD, len(records), config)
     if opened is None:
-        if attributes & CODEC_MASK and len(records) > INLINE_STORED_BYTES_MAX and needs_worker(header, config):
+        if len(records) > INLINE_STORED_BYTES_MAX and needs_worker(header, config):
             raise NeedsWorker  # the worker checks the checksum too
         if compute_crc(records, 0, length + LOG_OVERHEAD) != crc:
             raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
@@ -143,6 +145,8 @@ def _open_inline(records: Bytes, header: BatchHeader, config: TopicConfig, now_m
 def _open(batch: Bytes, header: BatchHeader, max_bytes: int) -> Bytes:
     """Return the batch's records, decompressed. Raises PayloadTooLarge, or RecordError if decompression fails."""
     codec, payload = header.codec, memoryview(batch)[HEADER_BYTES:]
+    if codec is Codec.NONE:
+        return payload
     try:
         check_portable(codec, payload)
         return decompress(codec, payload, max_bytes)
@@ -186,8 +190,10 @@ def needs_worker(header: BatchHeader, config: TopicConfig) -> bool:
     codec = header.codec
     if codec is not _CODEC_OF_TYPE.get(config.compression_type, codec):
         return True
-    if codec is Codec.NONE or config.flowstone_validation != VALIDATE_RECORDS:
-        return codec is not Codec.NONE and "compact" in config.cleanup_policy
+    if codec is Codec.NONE:
+        return header.size_bytes > INLINE_PLAIN_BYTES_MAX
+    if config.flowstone_validation != VALIDATE_RECORDS:
+        return "compact" in config.cleanup_policy
     return header.size_bytes > INLINE_STORED_BYTES_MAX
 
 

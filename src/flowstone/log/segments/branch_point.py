@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowstone.log.segments.checkpoints import format_uuid, parse_uuid
 from flowstone.log.segments.file_names import offset_in_name, offset_name
 from flowstone.ports.files import Files
+from flowstone.types import format_uuid, parse_uuid
 
 BRANCH_POINT_SUFFIX = ".branch-point"
 # An empty file in the directories of a branched or restored topic until the metadata has the topic. A start deletes a

@@ -7,11 +7,9 @@ An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-chec
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 
-from flowstone.types import TopicPartition
+from flowstone.types import TopicPartition, format_uuid, parse_uuid
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
@@ -21,7 +19,6 @@ TIME_CHECKPOINT = "time-checkpoint"  # when the broker last ran, in milliseconds
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 _VERSION = "0"
-_UUID_BYTES = 16
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -41,19 +38,6 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int] | None:
     except ValueError:
         return None
     return None if any(offset < 0 for offset in offsets.values()) else offsets
-
-
-def format_uuid(uuid: bytes) -> str:
-    """Return a UUID in Kafka's text form: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
-
-
-def parse_uuid(text: str) -> bytes | None:
-    try:
-        uuid = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return uuid if len(uuid) == _UUID_BYTES else None
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:

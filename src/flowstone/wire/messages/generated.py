@@ -2652,6 +2652,82 @@ class AlterConfigsResponse(Message):
         self.responses = responses
 
 
+class AlterReplicaLogDirsRequestTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class AlterReplicaLogDirsRequestDir(Message):
+    __slots__ = ("path", "topics")
+
+    def __init__(
+        self,
+        *,
+        path: str = "",
+        topics: Sequence[AlterReplicaLogDirsRequestTopic] = (),
+    ) -> None:
+        self.path = path
+        self.topics = topics
+
+
+class AlterReplicaLogDirsRequest(Message):
+    __slots__ = ("dirs",)
+
+    def __init__(
+        self,
+        *,
+        dirs: Sequence[AlterReplicaLogDirsRequestDir] = (),
+    ) -> None:
+        self.dirs = dirs
+
+
+class AlterReplicaLogDirsResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+
+
+class AlterReplicaLogDirsResponseResult(Message):
+    __slots__ = ("topic_name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        partitions: Sequence[AlterReplicaLogDirsResponsePartition] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
+
+
+class AlterReplicaLogDirsResponse(Message):
+    __slots__ = ("throttle_time_ms", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        results: Sequence[AlterReplicaLogDirsResponseResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = results
+
+
 class DescribeLogDirsRequestTopic(Message):
     __slots__ = ("topic", "partitions")
 
@@ -2837,6 +2913,227 @@ class CreatePartitionsResponse(Message):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results = results
+
+
+class CreateDelegationTokenRequestCreatableRenewers(Message):
+    __slots__ = ("principal_type", "principal_name")
+
+    def __init__(
+        self,
+        *,
+        principal_type: str = "",
+        principal_name: str = "",
+    ) -> None:
+        self.principal_type = principal_type
+        self.principal_name = principal_name
+
+
+class CreateDelegationTokenRequest(Message):
+    __slots__ = ("owner_principal_type", "owner_principal_name", "renewers", "max_lifetime_ms")
+
+    def __init__(
+        self,
+        *,
+        owner_principal_type: str | None = "",
+        owner_principal_name: str | None = "",
+        renewers: Sequence[CreateDelegationTokenRequestCreatableRenewers] = (),
+        max_lifetime_ms: int = 0,
+    ) -> None:
+        self.owner_principal_type = owner_principal_type
+        self.owner_principal_name = owner_principal_name
+        self.renewers = renewers
+        self.max_lifetime_ms = max_lifetime_ms
+
+
+class CreateDelegationTokenResponse(Message):
+    __slots__ = (
+        "error_code",
+        "principal_type",
+        "principal_name",
+        "token_requester_principal_type",
+        "token_requester_principal_name",
+        "issue_timestamp_ms",
+        "expiry_timestamp_ms",
+        "max_timestamp_ms",
+        "token_id",
+        "hmac",
+        "throttle_time_ms",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        principal_type: str = "",
+        principal_name: str = "",
+        token_requester_principal_type: str = "",
+        token_requester_principal_name: str = "",
+        issue_timestamp_ms: int = 0,
+        expiry_timestamp_ms: int = 0,
+        max_timestamp_ms: int = 0,
+        token_id: str = "",
+        hmac: Bytes = b"",
+        throttle_time_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.principal_type = principal_type
+        self.principal_name = principal_name
+        self.token_requester_principal_type = token_requester_principal_type
+        self.token_requester_principal_name = token_requester_principal_name
+        self.issue_timestamp_ms = issue_timestamp_ms
+        self.expiry_timestamp_ms = expiry_timestamp_ms
+        self.max_timestamp_ms = max_timestamp_ms
+        self.token_id = token_id
+        self.hmac = hmac
+        self.throttle_time_ms = throttle_time_ms
+
+
+class RenewDelegationTokenRequest(Message):
+    __slots__ = ("hmac", "renew_period_ms")
+
+    def __init__(
+        self,
+        *,
+        hmac: Bytes = b"",
+        renew_period_ms: int = 0,
+    ) -> None:
+        self.hmac = hmac
+        self.renew_period_ms = renew_period_ms
+
+
+class RenewDelegationTokenResponse(Message):
+    __slots__ = ("error_code", "expiry_timestamp_ms", "throttle_time_ms")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        expiry_timestamp_ms: int = 0,
+        throttle_time_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.expiry_timestamp_ms = expiry_timestamp_ms
+        self.throttle_time_ms = throttle_time_ms
+
+
+class ExpireDelegationTokenRequest(Message):
+    __slots__ = ("hmac", "expiry_time_period_ms")
+
+    def __init__(
+        self,
+        *,
+        hmac: Bytes = b"",
+        expiry_time_period_ms: int = 0,
+    ) -> None:
+        self.hmac = hmac
+        self.expiry_time_period_ms = expiry_time_period_ms
+
+
+class ExpireDelegationTokenResponse(Message):
+    __slots__ = ("error_code", "expiry_timestamp_ms", "throttle_time_ms")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        expiry_timestamp_ms: int = 0,
+        throttle_time_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.expiry_timestamp_ms = expiry_timestamp_ms
+        self.throttle_time_ms = throttle_time_ms
+
+
+class DescribeDelegationTokenRequestDescribeDelegationTokenOwner(Message):
+    __slots__ = ("principal_type", "principal_name")
+
+    def __init__(
+        self,
+        *,
+        principal_type: str = "",
+        principal_name: str = "",
+    ) -> None:
+        self.principal_type = principal_type
+        self.principal_name = principal_name
+
+
+class DescribeDelegationTokenRequest(Message):
+    __slots__ = ("owners",)
+
+    def __init__(
+        self,
+        *,
+        owners: Sequence[DescribeDelegationTokenRequestDescribeDelegationTokenOwner] | None = (),
+    ) -> None:
+        self.owners = owners
+
+
+class DescribeDelegationTokenResponseDescribedDelegationTokenRenewer(Message):
+    __slots__ = ("principal_type", "principal_name")
+
+    def __init__(
+        self,
+        *,
+        principal_type: str = "",
+        principal_name: str = "",
+    ) -> None:
+        self.principal_type = principal_type
+        self.principal_name = principal_name
+
+
+class DescribeDelegationTokenResponseDescribedDelegationToken(Message):
+    __slots__ = (
+        "principal_type",
+        "principal_name",
+        "token_requester_principal_type",
+        "token_requester_principal_name",
+        "issue_timestamp",
+        "expiry_timestamp",
+        "max_timestamp",
+        "token_id",
+        "hmac",
+        "renewers",
+    )
+
+    def __init__(
+        self,
+        *,
+        principal_type: str = "",
+        principal_name: str = "",
+        token_requester_principal_type: str = "",
+        token_requester_principal_name: str = "",
+        issue_timestamp: int = 0,
+        expiry_timestamp: int = 0,
+        max_timestamp: int = 0,
+        token_id: str = "",
+        hmac: Bytes = b"",
+        renewers: Sequence[DescribeDelegationTokenResponseDescribedDelegationTokenRenewer] = (),
+    ) -> None:
+        self.principal_type = principal_type
+        self.principal_name = principal_name
+        self.token_requester_principal_type = token_requester_principal_type
+        self.token_requester_principal_name = token_requester_principal_name
+        self.issue_timestamp = issue_timestamp
+        self.expiry_timestamp = expiry_timestamp
+        self.max_timestamp = max_timestamp
+        self.token_id = token_id
+        self.hmac = hmac
+        self.renewers = renewers
+
+
+class DescribeDelegationTokenResponse(Message):
+    __slots__ = ("error_code", "tokens", "throttle_time_ms")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        tokens: Sequence[DescribeDelegationTokenResponseDescribedDelegationToken] = (),
+        throttle_time_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.tokens = tokens
+        self.throttle_time_ms = throttle_time_ms
 
 
 class DeleteGroupsRequest(Message):
@@ -5275,7 +5572,16 @@ class ReadShareGroupStateResponseStateBatch(Message):
 
 
 class ReadShareGroupStateResponsePartition(Message):
-    __slots__ = ("partition", "error_code", "error_message", "state_epoch", "start_offset", "state_batches")
+    __slots__ = (
+        "partition",
+        "error_code",
+        "error_message",
+        "state_epoch",
+        "start_offset",
+        "state_batches",
+        "flowstone_delays",
+        "flowstone_letters",
+    )
 
     def __init__(
         self,
@@ -5286,6 +5592,8 @@ class ReadShareGroupStateResponsePartition(Message):
         state_epoch: int = 0,
         start_offset: int = 0,
         state_batches: Sequence[ReadShareGroupStateResponseStateBatch] = (),
+        flowstone_delays: Bytes | None = None,
+        flowstone_letters: Bytes | None = None,
     ) -> None:
         self.partition = partition
         self.error_code = error_code
@@ -5293,6 +5601,8 @@ class ReadShareGroupStateResponsePartition(Message):
         self.state_epoch = state_epoch
         self.start_offset = start_offset
         self.state_batches = state_batches
+        self.flowstone_delays = flowstone_delays
+        self.flowstone_letters = flowstone_letters
 
 
 class ReadShareGroupStateResponseTopic(Message):
@@ -5337,7 +5647,16 @@ class WriteShareGroupStateRequestStateBatch(Message):
 
 
 class WriteShareGroupStateRequestPartition(Message):
-    __slots__ = ("partition", "state_epoch", "leader_epoch", "start_offset", "delivery_complete_count", "state_batches")
+    __slots__ = (
+        "partition",
+        "state_epoch",
+        "leader_epoch",
+        "start_offset",
+        "delivery_complete_count",
+        "state_batches",
+        "flowstone_delays",
+        "flowstone_letters",
+    )
 
     def __init__(
         self,
@@ -5348,6 +5667,8 @@ class WriteShareGroupStateRequestPartition(Message):
         start_offset: int = 0,
         delivery_complete_count: int = -1,
         state_batches: Sequence[WriteShareGroupStateRequestStateBatch] = (),
+        flowstone_delays: Bytes | None = None,
+        flowstone_letters: Bytes | None = None,
     ) -> None:
         self.partition = partition
         self.state_epoch = state_epoch
@@ -5355,6 +5676,8 @@ class WriteShareGroupStateRequestPartition(Message):
         self.start_offset = start_offset
         self.delivery_complete_count = delivery_complete_count
         self.state_batches = state_batches
+        self.flowstone_delays = flowstone_delays
+        self.flowstone_letters = flowstone_letters
 
 
 class WriteShareGroupStateRequestTopic(Message):
@@ -5870,9 +6193,14 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (31, "DeleteAcls", 1, 3, 2, DeleteAclsRequest, DeleteAclsResponse),
     (32, "DescribeConfigs", 1, 4, 4, DescribeConfigsRequest, DescribeConfigsResponse),
     (33, "AlterConfigs", 0, 2, 2, AlterConfigsRequest, AlterConfigsResponse),
+    (34, "AlterReplicaLogDirs", 1, 2, 2, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
     (35, "DescribeLogDirs", 1, 5, 2, DescribeLogDirsRequest, DescribeLogDirsResponse),
     (36, "SaslAuthenticate", 0, 2, 2, SaslAuthenticateRequest, SaslAuthenticateResponse),
     (37, "CreatePartitions", 0, 3, 2, CreatePartitionsRequest, CreatePartitionsResponse),
+    (38, "CreateDelegationToken", 1, 3, 2, CreateDelegationTokenRequest, CreateDelegationTokenResponse),
+    (39, "RenewDelegationToken", 1, 2, 2, RenewDelegationTokenRequest, RenewDelegationTokenResponse),
+    (40, "ExpireDelegationToken", 1, 2, 2, ExpireDelegationTokenRequest, ExpireDelegationTokenResponse),
+    (41, "DescribeDelegationToken", 1, 3, 2, DescribeDelegationTokenRequest, DescribeDelegationTokenResponse),
     (42, "DeleteGroups", 0, 2, 2, DeleteGroupsRequest, DeleteGroupsResponse),
     (43, "ElectLeaders", 0, 2, 2, ElectLeadersRequest, ElectLeadersResponse),
     (44, "IncrementalAlterConfigs", 0, 1, 1, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
@@ -6079,6 +6407,12 @@ __all__ = [
     "AlterConfigsRequest",
     "AlterConfigsResponseResource",
     "AlterConfigsResponse",
+    "AlterReplicaLogDirsRequestTopic",
+    "AlterReplicaLogDirsRequestDir",
+    "AlterReplicaLogDirsRequest",
+    "AlterReplicaLogDirsResponsePartition",
+    "AlterReplicaLogDirsResponseResult",
+    "AlterReplicaLogDirsResponse",
     "DescribeLogDirsRequestTopic",
     "DescribeLogDirsRequest",
     "DescribeLogDirsResponsePartition",
@@ -6092,6 +6426,18 @@ __all__ = [
     "CreatePartitionsRequest",
     "CreatePartitionsResponseTopic",
     "CreatePartitionsResponse",
+    "CreateDelegationTokenRequestCreatableRenewers",
+    "CreateDelegationTokenRequest",
+    "CreateDelegationTokenResponse",
+    "RenewDelegationTokenRequest",
+    "RenewDelegationTokenResponse",
+    "ExpireDelegationTokenRequest",
+    "ExpireDelegationTokenResponse",
+    "DescribeDelegationTokenRequestDescribeDelegationTokenOwner",
+    "DescribeDelegationTokenRequest",
+    "DescribeDelegationTokenResponseDescribedDelegationTokenRenewer",
+    "DescribeDelegationTokenResponseDescribedDelegationToken",
+    "DescribeDelegationTokenResponse",
     "DeleteGroupsRequest",
     "DeleteGroupsResponseResult",
     "DeleteGroupsResponse",

@@ -14,6 +14,7 @@ from flowstone.cluster.image.records.features import FeatureLevelChanged
 from flowstone.cluster.image.records.producers import ProducerIdsReserved
 from flowstone.cluster.image.records.quotas import ClientQuotaChanged
 from flowstone.cluster.image.records.scram import ScramCredentialChanged, ScramCredentialRemoved, ScramSecretChosen
+from flowstone.cluster.image.records.tokens import DelegationTokensChanged
 from flowstone.cluster.image.records.topics import (
     PartitionChanged,
     PartitionsAdded,
@@ -34,6 +35,7 @@ __all__ = [
     "ClientQuotaChanged",
     "ClusterCreated",
     "ControllerElected",
+    "DelegationTokensChanged",
     "FeatureLevelChanged",
     "GroupConfigChanged",
     "MetadataRecord",
