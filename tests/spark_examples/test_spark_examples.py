@@ -26,6 +26,7 @@ from examples.spark import (
     sessions,
     stage,
     topic_to_topic,
+    update_mode,
     windowed_aggregation,
 )
 from flowstone.cli.records.event_streams import PRODUCTS, Event
@@ -179,6 +180,17 @@ def test_large_orders_are_in_the_other_topic_in_the_order_of_their_keys(run: Run
     assert found == expected
     assert result.timestamps_kept
     assert result.lag == 0
+
+
+@pytest.mark.long
+def test_the_last_record_of_each_key_is_its_sum(run: Run) -> None:
+    result = run(update_mode)
+    spent: Counter[str] = Counter()
+    for event in stage.events("orders", update_mode.ORDERS):
+        order = stage.fields(event)
+        spent[order["customer_id"]] += order["amount_cents"]
+    assert result.sums == spent
+    assert len(spent) < result.records <= 2 * len(spent), "only changed sums are written, in each of two runs"
 
 
 @pytest.mark.long

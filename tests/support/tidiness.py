@@ -49,8 +49,10 @@ _OPENER = re.compile(r"(?:It|Who|Whoever|Whom|Those|They|That|None if|None where
 _SENTENCE_END = re.compile(r"(?<=[.;:])\s+")
 _FIRST_WORD = re.compile(r"\W*(\w+)")
 
-# Directories of one machine.
-MACHINE_PATH = re.compile(r"(?<![\w.])(?:/work/(?:main|wt|shared)\b|/home/(?!you)\w|/Users/\w|/root/|[A-Z]:\\\\Users)")
+# Directories of one machine: those of users, and this checkout's own.
+MACHINE_PATH = re.compile(
+    rf"(?<![\w.])(?:{re.escape(str(ROOT))}\b|/home/(?!you)\w|/Users/\w|/{'root'}/|[A-Z]:\\\\Users)"
+)
 
 
 class Function(NamedTuple):

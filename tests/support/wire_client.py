@@ -41,6 +41,7 @@ from flowstone.wire.record_batch import (
 CLIENT_ID = "wire-client"
 LATEST = -1
 TIMEOUT_MS = 10_000
+CLOSED_WITHIN_S = 5.0  # at once, on a busy machine
 
 
 class Closed(ConnectionError):
@@ -84,7 +85,7 @@ class Client:
         assert correlation_id == self._correlation_id
         return response_decoder(key, version)(response, at)
 
-    def closed_after_s(self, limit_s: float = 1.0) -> float:
+    def closed_after_s(self, limit_s: float = CLOSED_WITHIN_S) -> float:
         """Seconds until the broker closes, without a byte of an answer. Fails if it takes longer than the limit."""
         started = time.monotonic()
         self.socket.settimeout(limit_s)

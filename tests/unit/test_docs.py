@@ -36,7 +36,7 @@ README = ROOT / "README.md"
 DOCUMENTED_ADDRESS, DOCUMENTED_HTTP_ADDRESS = "127.0.0.1:9092", "127.0.0.1:9080"
 BROKER = f"flowstone up --data my-data --listen {DOCUMENTED_ADDRESS}"
 BROKERS_MAX = 3  # on a page; their ports count up
-TIMEOUT_S = 120  # a page about Spark starts a session
+TIMEOUT_S = 240  # a page about Spark starts a session
 
 RUN = ("sh", "python")
 FILES = ("properties", "ini", "yaml")  # what they show is no command
@@ -162,6 +162,7 @@ def machine(tmp_path: Path, commands: Path) -> Iterator[Machine]:
     machine.stop()
 
 
+@pytest.mark.timeout(2 * TIMEOUT_S)
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
 def test_every_command_of_a_page_does_what_the_page_says(page: str, machine: Machine) -> None:
     to_run = [block for block in steps(page) if block.language in (*RUN, "text", STOP)]

@@ -60,6 +60,7 @@ def test_what_is_produced_is_read_back() -> None:
         assert read(broker, 3) == ["a", "b", "c"]
 
 
+@pytest.mark.measures_time
 def test_it_is_ready_at_once_with_warm_imports() -> None:
     took_ms = []
     for _ in range(STARTS):

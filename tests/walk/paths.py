@@ -23,7 +23,6 @@ from flowstone.wire.messages import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from pyspark_flowstone.offsets import Offsets
 from pyspark_flowstone.options import parse_options
 from pyspark_flowstone.planner import StreamPlanner
 from pyspark_flowstone.reader import read_range
@@ -148,7 +147,7 @@ def micro_batch() -> Walk:
             {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
         )
         planner = StreamPlanner(options)
-        start: Offsets = planner.initial()
+        start = planner.initial()
         with Client((host, int(port))) as client:
 
             def once() -> None:

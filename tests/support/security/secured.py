@@ -47,6 +47,7 @@ def write_files(directory: Path) -> dict[str, str]:
     (directory / "ca.pem").write_text(authority().certificate)
     (directory / "client.pem").write_text(authority().issue("alice").pem)
     credentials = {(USER, mechanism): credential(mechanism) for mechanism in ScramMechanism}
+    (directory / "credentials").unlink(missing_ok=True)
     write_secret(str(directory / "credentials"), format_credentials(credentials))
     return {
         "ssl.keystore.location": str(directory / "server.pem"),

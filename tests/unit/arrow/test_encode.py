@@ -280,8 +280,8 @@ HEADER_OF_NOTHING = pa.array([[], [None]], HEADERS_TYPE)
     [
         ({"topic": ["orders", None]}, "it names no topic"),
         ({"topic": ["orders", "nowhere"]}, "there is no topic 'nowhere'"),
-        ({"partition": [0, 1]}, "there is no partition 1"),
-        ({"partition": [0, -1]}, "there is no partition -1"),
+        ({"partition": [0, 1]}, "topic orders has 1 partition, 0, and no partition 1"),
+        ({"partition": [0, -1]}, "topic orders has 1 partition, 0, and no partition -1"),
         ({"timestamp": pa.array([0, -1], pa.timestamp("ms"))}, "its timestamp is before 1970"),
         ({"headers": HEADER_WITHOUT_A_KEY}, "one of its headers has no key"),
         ({"headers": HEADER_OF_NOTHING}, "one of its headers has no key"),

@@ -13,10 +13,11 @@ from itertools import count
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import flowstone
 from flowstone.arrow.schema import schema
-from flowstone.client import Cluster, GaveUp, OffsetsLost, Producer, UnknownTopic
+from flowstone.client import Cluster, GaveUp, OffsetsLost, Producer, TopicRecreated, UnknownTopic
 from flowstone.embedded import Broker
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import Record, build_batch
@@ -199,3 +200,16 @@ def test_without_pyarrow_the_extra_is_named():
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert told == "reading topics as Arrow columns needs pyarrow: run `pip install 'flowstone[arrow]'`\n"
+
+
+def test_a_topic_that_is_created_again_while_it_is_read_is_not_mixed_with_the_old_one(broker: Broker, topic: str):
+    reading = flowstone.read_batches(topic, bootstrap=broker.bootstrap)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(10)
+    broker.create_topic(topic, partitions=3)
+    with Cluster(broker.bootstrap) as cluster, Producer(cluster) as producer:
+        batch = build_batch([Record(at, FIRST_MS, None, b"new") for at in range(RECORDS)])
+        producer.send(TopicPartition(topic, 0), bytearray(batch), RECORDS)
+    with pytest.raises(TopicRecreated, match=f"topic {topic} was deleted and created again"):
+        reading.read_all()
+    assert flowstone.read(topic, bootstrap=broker.bootstrap)["value"].unique().to_pylist() == [b"new"]

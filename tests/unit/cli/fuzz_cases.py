@@ -78,6 +78,8 @@ BASELINES: dict[str, list[str]] = {
     "txn producers": [f"{TOPIC}/0"],
     "txn find-hanging": ["--topic", TOPIC, "--max-transaction-timeout", "0"],
     "txn abort": [f"{TOPIC}/0@0", "--yes"],
+    "token renew": ["a-token"],
+    "token expire": ["a-token", "--yes"],
     "quota set": ["--user", "fuzzer", "--produce", "1000000"],
     "quota remove": ["--user", "fuzzer", "--yes"],
     "acl add": ["--user", "fuzzer", "--topic", TOPIC, "--operation", "read"],

@@ -8,6 +8,7 @@ does not mind that. A command that says it is ready (`flowstone up`) is interrup
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +28,19 @@ POLL_S = 0.01
 # After Ctrl-C.
 GRACE_S = 10.0
 OUTPUT_BYTES_MAX = 20_000
+# What commands import when they run.
+MODULES = (
+    "flowstone.app",
+    "flowstone.cli.up.command",
+    "flowstone.pipeline.operations.run",
+    "flowstone.pipeline.state",
+    "duckdb",
+    "pyarrow",
+    "pydantic",
+    "pyspark.sql",
+    "yaml",
+    "zoneinfo",
+)
 
 
 @dataclass
@@ -134,7 +149,15 @@ def run_all(cases: list[Case]) -> None:
         time.sleep(POLL_S)
 
 
-if __name__ == "__main__":
-    for module in (*GROUPS.values(), "flowstone.cli.up.command", "flowstone.app", "flowstone.cli.completion"):
+def preload() -> None:
+    """Import what commands import when they run, so that children need not."""
+    for module in (*GROUPS.values(), *MODULES):
         importlib.import_module(module)
+    sys.argv = ["flowstone", "topic", "list", "--help"]
+    with redirect_stdout(io.StringIO()), suppress(SystemExit):
+        main()
+
+
+if __name__ == "__main__":
+    preload()
     run_all([Case(**each) for each in json.load(sys.stdin)])

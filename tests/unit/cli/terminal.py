@@ -19,7 +19,7 @@ import pyte
 import pytest
 
 LINES = 30
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Terminal:

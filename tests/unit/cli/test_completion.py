@@ -18,7 +18,7 @@ Prepare = Callable[..., None]
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["t"], ["topic", "txn"]),
+        (["t"], ["token", "topic", "txn"]),
         (["--v"], ["--version"]),
         (["topic", "de"], ["delete", "describe"]),
         (["topic", "alter", "t", "--p"], ["--partitions", "--profile"]),

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import flowstone
 from flowstone.cli.common.errors import CommandError
@@ -241,7 +242,7 @@ def test_an_interrupted_replay_goes_on_without_repeating_anything(
     slow = spawn("replay", "r-cut", "r-cut-to", "--speed", "1x", "--to", str(START_MS + 5000))
     broker.wait_for("r-cut-to", 2)
     slow.send_signal(signal.SIGINT)
-    output, _errors = slow.communicate(timeout=20)
+    output, _errors = slow.communicate(timeout=60)
     assert slow.returncode == 130
     assert "the same command continues" in output
     stored = len(broker.records("r-cut-to"))
@@ -274,6 +275,42 @@ def test_a_restarted_replay_begins_afresh(call: Call, prepare: Prepare, broker: 
     prepare("r-again-to")
     interrupt_a_replay(broker, "r-again", "r-again-to")
     assert json.loads(call("replay", "r-again", "r-again-to", "--restart", "--json"))["stored"] == 2
+
+
+def recreate(broker: flowstone.Broker, topic: str, *values: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(10)
+    broker.create_topic(topic, partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=0, timestamp=START_MS + 1000 * number)
+    assert producer.flush(20) == 0
+
+
+def test_a_source_that_is_created_again_during_a_replay_ends_it(
+    prepare: Prepare, spawn: Callable[..., subprocess.Popen[str]], broker: flowstone.Broker
+) -> None:
+    large = "x" * 600_000  # a response has a few of them
+    prepare("r-new", *((None, f"{i}{large}", START_MS + 1000 * i) for i in range(40)))
+    prepare("r-new-to")
+    slow = spawn("replay", "r-new", "r-new-to", "--speed", "10x")
+    broker.wait_for("r-new-to", 1)
+    recreate(broker, "r-new", *(f"new{i}" for i in range(40)))
+    output, errors = slow.communicate(timeout=60)
+    assert slow.returncode == 1
+    assert "topic r-new was deleted and created again" in output + errors
+    assert [each.value for each in broker.records("r-new-to") if (each.value or b"").startswith(b"new")] == []
+
+
+def test_a_replay_of_a_source_that_was_created_again_since_begins_afresh(
+    call: Call, prepare: Prepare, broker: flowstone.Broker
+) -> None:
+    prepare("r-anew", (None, "a", START_MS), (None, "b", START_MS + 1))
+    prepare("r-anew-to")
+    interrupt_a_replay(broker, "r-anew", "r-anew-to")
+    recreate(broker, "r-anew", "1", "2", "3")
+    told = json.loads(call("replay", "r-anew", "r-anew-to", "--json"))
+    assert (told["stored"], told["resumed"]) == (3, False)
 
 
 def test_a_replay_to_fewer_partitions_is_refused(refused: Call, prepare: Prepare) -> None:

@@ -1,5 +1,7 @@
 import errno
 import os
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -180,3 +182,26 @@ def test_what_takes_a_files_place_has_another_stamp(disk: tuple[Files, str]) -> 
     stamp = files.stamp(f"{folder}/file")
     files.replace(f"{folder}/file", b"same")
     assert files.stamp(f"{folder}/file") != stamp
+
+
+def test_simulated_links_are_counted_while_another_thread_adds_files() -> None:
+    files, ended = SimulatedFiles(), threading.Event()
+    files.open("/first", create=True)
+    for number in range(1000):
+        files.open(f"/{number}", create=True)
+
+    def add_and_remove() -> None:
+        while not ended.is_set():
+            files.open("/second", create=True)
+            files.remove("/second")
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    other = threading.Thread(target=add_and_remove)
+    other.start()
+    try:
+        assert {files.link_count("/first") for _ in range(300)} == {1}
+    finally:
+        ended.set()
+        other.join()
+        sys.setswitchinterval(before)

@@ -17,9 +17,9 @@ def world() -> ReplicaWorld:
     return ReplicaWorld(TopicConfig(min_insync_replicas=2))
 
 
-def append_of_producer(world: ReplicaWorld, sequence: int) -> ErrorCode:
+def append_of_producer(world: ReplicaWorld, sequence: int, producer_id: int = 9) -> ErrorCode:
     record = Record(0, 0, None, b"v")
-    batch = build_batch([record], producer_id=9, producer_epoch=0, base_sequence=sequence)
+    batch = build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
     try:
         world.partition.append(batch, -1)
     except ApiError as error:
@@ -44,13 +44,14 @@ def test_a_gap_in_what_comes_to_a_new_leader_that_refused_a_moment_ago_is_answer
     assert append_of_producer(world, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_an_unknown_producer_does_not_begin_with_what_follows_on_a_refusal(world: ReplicaWorld):
+@pytest.mark.parametrize("producer_id", [0, 9])  # the broker's first producer id is 0
+def test_an_unknown_producer_does_not_begin_with_what_follows_on_a_refusal(world: ReplicaWorld, producer_id: int):
     world.wait(GAP_AFTER_REFUSAL_S)
     world.decide(isr=(1,))
-    assert append_of_producer(world, 0) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert append_of_producer(world, 0, producer_id) is ErrorCode.NOT_ENOUGH_REPLICAS
     world.decide(isr=(1, 2))
-    assert append_of_producer(world, 1) is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert append_of_producer(world, 0) is append_of_producer(world, 1) is ErrorCode.NONE
+    assert append_of_producer(world, 1, producer_id) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert append_of_producer(world, 0, producer_id) is append_of_producer(world, 1, producer_id) is ErrorCode.NONE
 
 
 def test_an_unknown_producer_does_not_begin_with_what_followed_on_a_request_from_before_the_topic_was_known_here():

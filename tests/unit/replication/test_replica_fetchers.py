@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -211,3 +212,25 @@ def test_a_follower_keeps_what_its_leader_has_and_drops_what_its_leader_has_dele
         assert follower.partition().log.segments[0].base_offset == start_offset
 
     run(ReplicatedTopic(tmp_path, config=TopicConfig(segment_bytes=500, retention_bytes=1000)), scenario)
+
+
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_a_follower_whose_connection_was_closed_asks_for_a_new_session(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_interrupted: bool
+) -> None:
+    """The leader may have handled a request whose response was lost: it would refuse the next one of that session."""
+    caplog.set_level(logging.INFO)
+
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        (fetcher,) = topic.brokers[2].fetchers._fetchers.values()
+        for number in range(3):
+            await topic.brokers[1].committed(batch_of(b"%d" % number))
+            await eventually(lambda: fetcher._is_asking)
+            peer = fetcher._peer
+            assert peer is not None
+            fetcher.changed(is_urgent=True) if is_interrupted else peer.close()
+            await eventually(lambda peer=peer: fetcher._peer not in (None, peer))  # type: ignore[misc]
+
+    run(ReplicatedTopic(tmp_path), scenario)
+    assert "FETCH_SESSION" not in caplog.text

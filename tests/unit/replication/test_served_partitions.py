@@ -33,3 +33,11 @@ def test_a_failed_directory_fails_the_partitions_served_from_its_logs_and_no_oth
     assert partition.fault is None
     partitions.fail([partition.log], fault)
     assert partition.fault is fault
+
+
+def test_the_number_of_partitions_is_known():
+    partitions = Partitions()
+    assert len(partitions) == 0
+    partition, _ = a_partition(ON_DISK)
+    partitions.add(partition)
+    assert len(partitions) == 1

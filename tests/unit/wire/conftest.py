@@ -84,6 +84,13 @@ def _values(field: Field, version: int) -> st.SearchStrategy[object]:
     return values
 
 
+# What kio has as dates and durations, which hold less than 64 bits.
+TIMES = (
+    *("transaction_start_time_ms", "issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"),
+    *("max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms"),
+)
+
+
 def _single_values(field: Field, version: int) -> st.SearchStrategy[object]:
     if field.struct is not None:
         return messages(field.struct, version)
@@ -91,7 +98,7 @@ def _single_values(field: Field, version: int) -> st.SearchStrategy[object]:
         return st.sampled_from([code.value for code in ErrorCode])
     if field.name in ("log_append_time_ms", "retention_time_ms"):
         return st.just(-1) | st.integers(0, YEAR_2100_MS)
-    if field.name == "transaction_start_time_ms":
+    if field.name in TIMES:
         return st.integers(0, YEAR_2100_MS)
     if field.name == "port" and field.type == "int16":
         return st.integers(0, (1 << 15) - 1)  # of the unsigned numbers that Kafka has here, those without a sign

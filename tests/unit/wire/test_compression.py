@@ -110,6 +110,7 @@ def test_content_is_never_in_memory_twice(codec: Codec) -> None:
     assert peak_bytes < len(content) * 9 / 8 + 3 * CHUNK_BYTES
 
 
+@pytest.mark.measures_time
 def test_gzip_takes_time_in_proportion_to_its_size() -> None:
     """Eight times as much used to take 64 times as long: what was not consumed yet was copied again and again."""
 

@@ -15,6 +15,10 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from tests.unit.wire.test_round_trips import EXAMPLES
+
+# Tagged fields that Kafka does not have; without them the bytes are Kafka's.
+OWN_TAGS_FROM = 10_000
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -27,6 +31,9 @@ def kio_class(case):
 def to_kio(message, struct, version, target):
     """The same message as a kio entity: the fields are in the same order, some under kinder types."""
     ours = [field for field in struct.fields if version in field.versions]
+    for field in [field for field in ours if field.tag is not None and field.tag >= OWN_TAGS_FROM]:
+        setattr(message, field.name, None)
+        ours.remove(field)
     theirs = dataclasses.fields(target)
     values = {}
     for field, their_field in zip(ours, theirs, strict=True):
@@ -69,7 +76,7 @@ def to_kio_value(value, kafka_type):
 
 
 @given(data=st.data())
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
 def test_the_bytes_are_those_of_kio(case, messages_of, data):
     target = kio_class(case)
     message = data.draw(messages_of(case))

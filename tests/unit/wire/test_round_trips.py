@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowstone.wire.messages import generated
 
 PREFIX = b"header"
+EXAMPLES = int(os.environ.get("FLOWSTONE_WIRE_EXAMPLES", "4"))  # of each message in each version
 
 
 @given(data=st.data())
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
 def test_a_message_survives_encoding_and_decoding(case, messages_of, data):
     message = data.draw(messages_of(case))
     assert case.decode(PREFIX + case.encode(message), len(PREFIX)) == message

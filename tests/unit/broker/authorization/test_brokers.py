@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 import flowstone
 from flowstone.cluster.decisions.acl_operations import AclOperation as Op
 from flowstone.cluster.decisions.acl_operations import ResourceType as Kind
@@ -16,6 +18,7 @@ WITHIN_S = 1.0
 SETTINGS: dict[str, Any] = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}
 
 
+@pytest.mark.measures_time
 def test_rules_and_quotas_reach_every_broker_and_replication_goes_on() -> None:
     with flowstone.Cluster(3, settings=SETTINGS) as cluster:
         cluster.create_topic("t", partitions=3, replication_factor=3)

@@ -38,6 +38,7 @@ def nothing(_services: Any, _context: Any, _request: Any) -> None:
     """A handler that does nothing."""
 
 
+@pytest.mark.measures_time
 @pytest.mark.parametrize(
     ("key", "version", "request_"),
     [

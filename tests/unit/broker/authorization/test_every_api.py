@@ -23,6 +23,7 @@ from tests.support.wire_client import Client, Closed, batch_of
 TOPIC, GROUP, TXN, CLUSTER = 29, 30, 31 + 22, 31
 NONE: set[int] = set()
 NO_SASL = 34  # on a listener without it
+NO_LOGIN = 64  # DELEGATION_TOKEN_REQUEST_NOT_ALLOWED on a listener without logins
 
 # The error codes in the response to a client without permissions. Those of an empty set answer without what is hidden.
 EXPECTED: dict[str, set[int]] = {
@@ -44,6 +45,10 @@ EXPECTED: dict[str, set[int]] = {
     "SaslAuthenticate": {NO_SASL},
     "DescribeUserScramCredentials": {CLUSTER},
     "AlterUserScramCredentials": {CLUSTER},
+    "CreateDelegationToken": {NO_LOGIN},
+    "RenewDelegationToken": {NO_LOGIN},
+    "ExpireDelegationToken": {NO_LOGIN},
+    "DescribeDelegationToken": {NO_LOGIN},
     "CreateTopics": {TOPIC},
     "DeleteTopics": {TOPIC},
     "DeleteRecords": {TOPIC},
@@ -61,6 +66,7 @@ EXPECTED: dict[str, set[int]] = {
     "DeleteAcls": {CLUSTER},
     "DescribeConfigs": {TOPIC},
     "AlterConfigs": {TOPIC},
+    "AlterReplicaLogDirs": {CLUSTER},
     "DescribeLogDirs": {CLUSTER},
     "CreatePartitions": {TOPIC},
     "DeleteGroups": {GROUP},

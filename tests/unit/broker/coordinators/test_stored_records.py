@@ -31,7 +31,7 @@ NEWER = Record(0, 1, record_format.encode(OffsetCommitted("newer", "t", 0, 9))[0
 BATCH_BYTES_MAX = 1 << 20
 SETTINGS = {"offsets_topic_num_partitions": "1", "log_cleaner_backoff_ms": "20", "log_segment_delete_delay_ms": "0"}
 COMPACTED_TIMEOUT_S = 30.0
-REMOVED_TIMEOUT_S = 5.0
+REMOVED_TIMEOUT_S = 30.0
 
 Start = Callable[[], RunningApp]
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from flowstone.app import App
+from flowstone.broker.disks import disk_space
 from flowstone.broker.disks.disk_forecast import LogGrowth
 from flowstone.broker.disks.disk_space import FLOOR_BYTES_MAX
 from flowstone.config import GIB, MIB
@@ -179,6 +180,28 @@ def test_logs_that_will_fill_the_disk_soon_are_warned_of_once(broker: Broker, ca
     assert f"flowstone_log_directory_seconds_left{labels} 7140" in page
     (directory,) = json.loads(broker.get("/disks")[1])["directories"]
     assert (directory["seconds_left"], directory["grown_bytes"], directory["history_seconds"]) == (7140, 30 * GIB, 3600)
+
+
+def test_a_forecast_that_varies_is_warned_of_once(
+    broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (space,) = broker.spaces
+
+    def free(*gibibytes: int) -> None:
+        space.growth = LogGrowth()  # of 30 GiB an hour: 180 GiB are taken in the six hours of the threshold
+        for minute in range(61):
+            space.growth.note(minute * 60.0, minute * GIB // 2, 900 * GIB)
+        for each in gibibytes:
+            broker.app._disks._note(space, each * GIB, 1000 * GIB)
+
+    broker.call(lambda: free(170, 190, 170, 190, 300, 170, 300, 300, 170))
+    assert len(warnings_in(caplog)) == 1
+    assert space.is_filling
+    monkeypatch.setattr(disk_space, "FORECAST_RELIEF_S", 0.0)
+    broker.call(lambda: free(300, 300))
+    assert not space.is_filling
+    broker.call(lambda: free(170))
+    assert len(warnings_in(caplog)) == 2
 
 
 def test_a_disk_that_other_programs_fill_is_no_reason_to_warn(

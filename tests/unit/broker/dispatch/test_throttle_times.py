@@ -122,6 +122,12 @@ def test_a_response_that_was_encoded_before_carries_it_too(dispatch: Any, key: i
         assert throttled == unthrottled
 
 
+def test_an_encoded_response_with_the_field_at_its_end_stays_as_it_is(dispatch: Any) -> None:
+    for version in range(1, 4):
+        unthrottled = dispatch(41, version, 0, is_encoded=True)
+        assert dispatch(41, version, THROTTLE_MS, is_encoded=True) == unthrottled
+
+
 def test_a_response_that_is_kept_for_others_is_not_changed() -> None:
     kept = EncodedResponse([b"\0\0\0\0rest"], Counter())
     throttled = with_throttle_time(kept, "Metadata", 12, 5)

@@ -14,6 +14,9 @@ from flowstone.wire.messages import (
     AlterConfigsRequest,
     AlterConfigsRequestConfig,
     AlterConfigsRequestResource,
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
     IncrementalAlterConfigsRequest,
@@ -22,6 +25,7 @@ from flowstone.wire.messages import (
 )
 
 TOPIC, BROKER = 2, 4
+SHOWN_OF_TOPIC = [name for name, setting in TOPIC_SETTINGS.items() if not setting.is_hidden]
 TIMES = ("log.retention.", "log.roll.")
 
 
@@ -45,7 +49,7 @@ def test_every_setting_of_a_topic_is_described(broker: Any, version: int) -> Non
     result = describe(broker, version, TOPIC, "a")
     assert result.error_code == ErrorCode.NONE
     configs = {config.name: config for config in result.configs}
-    assert set(configs) == set(TOPIC_SETTINGS)
+    assert set(configs) == set(SHOWN_OF_TOPIC)
     retention = configs["retention.ms"]
     assert (retention.value, retention.config_source) == ("604800000", ConfigSource.DEFAULT_CONFIG)
     assert (retention.read_only, retention.is_sensitive) == (False, False)
@@ -64,7 +68,7 @@ def test_only_the_settings_named_are_described(broker: Any, version: int, keys: 
 
 def test_an_empty_list_of_names_asks_for_all(broker: Any) -> None:
     broker.create("a")
-    assert len(describe(broker, 4, TOPIC, "a", []).configs) == len(TOPIC_SETTINGS)
+    assert len(describe(broker, 4, TOPIC, "a", []).configs) == len(SHOWN_OF_TOPIC)
 
 
 @pytest.mark.parametrize("version", range(1, 5))
@@ -76,7 +80,6 @@ def test_synonyms_show_every_place_a_value_comes_from(make_broker: Any, version:
     assert [(each.name, each.value, each.source) for each in config.synonyms] == [
         ("retention.ms", "7", ConfigSource.DYNAMIC_TOPIC_CONFIG),
         ("log.retention.hours", "1", ConfigSource.STATIC_BROKER_CONFIG),
-        ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
     ]
 
 
@@ -210,3 +213,89 @@ def test_a_removed_value_falls_back_to_the_next_place(broker: Any) -> None:
     set_value(broker, TOPIC, "a", "retention.ms", None, Operation.DELETE)
     (config,) = describe(broker, 4, TOPIC, "a", ["retention.ms"]).configs
     assert (config.value, config.config_source) == ("604800000", ConfigSource.DEFAULT_CONFIG)
+
+
+# Values that differ from the defaults, for every topic setting of Kafka 4.3.
+TOPIC_OF_KAFKA = {
+    "cleanup.policy": "compact,delete",
+    "compression.gzip.level": "3",
+    "compression.lz4.level": "4",
+    "compression.type": "zstd",
+    "compression.zstd.level": "5",
+    "delete.retention.ms": "1000",
+    "file.delete.delay.ms": "1001",
+    "flush.messages": "1002",
+    "flush.ms": "1003",
+    "follower.replication.throttled.replicas": "0:1,1:2",
+    "index.interval.bytes": "1004",
+    "leader.replication.throttled.replicas": "*",
+    "local.retention.bytes": "1005",
+    "local.retention.ms": "1006",
+    "max.compaction.lag.ms": "1007",
+    "max.message.bytes": "1008",
+    "message.timestamp.after.max.ms": "1009",
+    "message.timestamp.before.max.ms": "1010",
+    "message.timestamp.type": "LogAppendTime",
+    "min.cleanable.dirty.ratio": "0.25",
+    "min.compaction.lag.ms": "1006",
+    "min.insync.replicas": "2",
+    "preallocate": "true",
+    "remote.log.copy.disable": "true",
+    "remote.log.delete.on.disable": "true",
+    "remote.storage.enable": "true",
+    "retention.bytes": "-5",
+    "retention.ms": "1011",
+    "segment.bytes": "1048577",
+    "segment.index.bytes": "1012",
+    "segment.jitter.ms": "1013",
+    "segment.ms": "1014",
+    "unclean.leader.election.enable": "true",
+}
+
+
+def test_a_topic_keeps_every_setting_that_a_tool_copies_from_kafka(broker: Any) -> None:
+    configs = [CreateTopicsRequestConfig(name=name, value=value) for name, value in TOPIC_OF_KAFKA.items()]
+    topic = CreateTopicsRequestTopic(name="copy", num_partitions=1, replication_factor=1, configs=configs)
+    (created,) = broker.call(7, CreateTopicsRequest(topics=[topic])).topics
+    assert created.error_code == ErrorCode.NONE, created.error_message
+    told = {each.name: each for each in describe(broker, 4, TOPIC, "copy").configs}
+    assert {name: told[name].value for name in TOPIC_OF_KAFKA} == TOPIC_OF_KAFKA
+    assert {told[name].config_source for name in TOPIC_OF_KAFKA} == {ConfigSource.DYNAMIC_TOPIC_CONFIG}
+    assert set(told) - set(TOPIC_OF_KAFKA) == {"errors.deadletterqueue.group.enable", "flowstone.validation"}
+
+
+def test_a_broker_setting_without_effect_is_changed_and_shown(broker: Any) -> None:
+    own = str(broker.services.config.node_id)
+    assert set_value(broker, BROKER, own, "num.io.threads", "12").error_code == ErrorCode.NONE
+    assert set_value(broker, BROKER, "", "num.io.threads", "9").error_code == ErrorCode.NONE
+    (told,) = describe(broker, 4, BROKER, own, ["num.io.threads"], include_synonyms=True).configs
+    assert (told.value, told.read_only) == ("12", False)
+    assert [(each.value, each.source) for each in told.synonyms] == [
+        ("12", ConfigSource.DYNAMIC_BROKER_CONFIG),
+        ("9", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("8", ConfigSource.DEFAULT_CONFIG),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "value"),
+    [
+        ("own", "num.io.threads", "0"),
+        ("own", "queued.max.requests", "3"),
+        ("", "cordoned.log.dirs", "/a"),
+        ("own", "principal.builder.class", "org.example.Builder"),
+    ],
+)
+def test_a_change_without_effect_that_kafka_refuses_is_refused(
+    broker: Any, resource: str, name: str, value: str
+) -> None:
+    own = str(broker.services.config.node_id)
+    told = set_value(broker, BROKER, own if resource == "own" else resource, name, value)
+    assert told.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_broker_setting_without_a_default_is_null_and_hidden_ones_are_not_shown(broker: Any) -> None:
+    told = {each.name: each for each in describe(broker, 4, BROKER, str(broker.services.config.node_id)).configs}
+    assert (told["num.replica.alter.log.dirs.threads"].value, told["process.roles"].value) == (None, None)
+    assert told["principal.builder.class"].config_type == Kind.CLASS
+    assert not [name for name in told if name.startswith(("internal.", "unstable."))]

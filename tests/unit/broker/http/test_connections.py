@@ -124,6 +124,7 @@ def ask_health(listener: HttpListener) -> tuple[int, float]:
     return get(listener.address, "/health")[0], time.monotonic() - started
 
 
+@pytest.mark.measures_time
 @pytest.mark.parametrize("sent", [b"", HALF_A_HEAD, A_BODY_TO_COME, LARGE_PAGE, A_SLOW_PAGE])
 def test_health_is_answered_however_many_others_hold_connections(listener: HttpListener, sent: bytes) -> None:
     with flood(listener, MANY, sent, receive_buffer_bytes=4096):

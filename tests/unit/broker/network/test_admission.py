@@ -122,6 +122,9 @@ def test_a_certificate_without_a_user_or_of_a_stranger_is_refused(broker, caplog
         pytest.raises((ssl.SSLError, ConnectionError)),
     ):
         client.ask(9, MetadataRequest(topics=None))
+    ends = time.monotonic() + TIMEOUT_S
+    while log not in caplog.text and time.monotonic() < ends:  # the broker logs it after it has closed
+        time.sleep(0.01)
     assert log in caplog.text
 
 

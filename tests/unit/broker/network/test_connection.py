@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from flowstone.broker.dispatch.deferred import Answer, Deferred
-from flowstone.broker.network.busy_poll import BusyPoller
+from flowstone.broker.network.busy_poll import ROW_MAX, BusyPoller
 from flowstone.broker.network.connection import Connection
 from flowstone.broker.network.outbox import SMALL_SLICE_BYTES, SMALL_SLICES_BYTES_MAX, UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
@@ -610,3 +610,18 @@ def test_a_muted_connection_can_be_closed():
         assert all(timer.is_cancelled for timer in host.timers)
 
     run(scenario)
+
+
+def test_requests_close_together_have_the_loop_poll_for_the_next() -> None:
+    host = Host()
+    looks: list[Callable[[], None]] = []
+    host.busy_poller = BusyPoller(looks.append, host.monotonic, poll_s=0.001)
+
+    async def scenario(_: Host, client: SimulatedChannel, connection: Connection) -> None:
+        for _ in range(ROW_MAX):
+            client.send([framed(b"request")])
+            await turns()
+        assert looks
+        connection.close()
+
+    run(scenario, host)

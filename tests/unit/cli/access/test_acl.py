@@ -105,3 +105,12 @@ def test_a_broker_without_authorizer_has_no_rules(run: Run, tmp_path_factory: py
         result = run("acl", "list", "--bootstrap", f"{host}:{port}")
     assert result.returncode == 1
     assert "start it with authorizer.class.name=StandardAuthorizer" in result.stderr
+
+
+def test_the_owners_of_tokens_are_users(acl: Acl) -> None:
+    rule = ("--user", "bob", "--token-owner", "alice")
+    (added,) = documents(acl("add", *rule, "--operation", "create-tokens", "--json"))
+    assert (added["resource"], added["name"], added["operation"]) == ("user", "User:alice", "create-tokens")
+    assert documents(acl("list", "--token-owner", "alice", "--json")) == [added]
+    assert "use all, create-tokens, describe-tokens" in acl("add", *rule, "--operation", "read").stderr
+    assert documents(acl("remove", "--token-owner", "alice", "--yes", "--json")) == [added]

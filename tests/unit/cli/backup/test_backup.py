@@ -15,8 +15,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from flowstone.broker.topics import restoring
 from flowstone.cli.backup import backup as backup_command
+from flowstone.cli.backup.backup import _Writer
 from flowstone.cli.common.broker_pages import Address, ask
+from flowstone.client import Cluster, TopicRecreated
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.types import TopicPartition as Partition
 from tests.support.group_commits import commit
 from tests.support.running_app import RunningApp
 
@@ -498,3 +501,39 @@ def test_a_request_that_is_none_is_refused(broker: Broker, changed: dict[str, ob
     host, _, port = broker.app.http_address.partition(":")
     assert ask(Address(host, int(port), is_encrypted=False), "/restore", {**asked, **changed})[0] == status
     assert "copy" not in broker.app.services.metadata.image.topics
+
+
+# Topics that are created again
+
+
+def topic_id(broker: Broker, topic: str) -> bytes | None:
+    with Cluster(broker.bootstrap) as cluster:
+        return cluster.describe_topics([topic])[topic].topic_id
+
+
+def test_a_restored_topic_is_another_topic_than_the_one_it_was_copied_from(
+    broker: Broker, flow: Flow, tmp_path: Path
+) -> None:
+    """Readers may have been ahead of the backup: what a new record's offset was before is not what it is now."""
+    flow("topic", "create", "orders")
+    produce(broker, "orders", range(5))
+    before = topic_id(broker, "orders")
+    flow("backup", "orders", "--to", tmp_path / "backup")
+    flow("topic", "delete", "orders", "--yes")
+    flow("restore", "--from", tmp_path / "backup")
+    assert topic_id(broker, "orders") not in (None, before)
+    with Cluster(broker.bootstrap) as cluster, pytest.raises(TopicRecreated):
+        list(cluster.fetch(Partition("orders", 0), 0, 5, topic_id=before))
+
+
+def test_a_topic_that_is_created_again_during_a_backup_is_not_mixed_with_the_old_one(
+    broker: Broker, flow: Flow, tmp_path: Path
+) -> None:
+    flow("topic", "create", "orders")
+    produce(broker, "orders", range(5))
+    before = topic_id(broker, "orders")
+    flow("topic", "delete", "orders", "--yes")
+    flow("topic", "create", "orders")
+    produce(broker, "orders", range(9))
+    with Cluster(broker.bootstrap) as cluster, pytest.raises(TopicRecreated, match="topic orders was deleted"):
+        _Writer(cluster, {"orders": before}, str(tmp_path), lambda _: None).write(Partition("orders", 0))

@@ -299,7 +299,7 @@ def test_a_watch_without_a_terminal_prints_look_after_look(
     assert first["partitions"][0]["appended_per_second"] is None
     assert (second["lag"], second["partitions"][0]["read_per_second"]) == (3, 0)
     watching.send_signal(signal.SIGINT)
-    _output, errors = watching.communicate(timeout=10)
+    _output, errors = watching.communicate(timeout=60)
     assert (watching.returncode, errors) == (0, "")
 
 

@@ -13,7 +13,7 @@ from flowstone.cli.txn.broker_link import BrokerLink
 from tests.support.running_app import RunningApp
 from tests.support.transactional_topic import TransactionalTopic
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 Begin = Callable[..., ck.Producer]
 Plant = Callable[..., TransactionalTopic]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from tests.unit.cli.conftest import Call
@@ -91,7 +92,14 @@ def test_the_producers_of_a_partition_are_told_with_their_transactional_ids(
 ) -> None:
     begin("writes", 0)
     begin("wrote", 0).commit_transaction(TIMEOUT_S)
-    told = {each["transactional_id"]: each for each in documents(call("txn", "producers", f"{topic}/0", "--json"))}
+
+    def producers() -> dict[str, dict[str, Any]]:
+        found = documents(call("txn", "producers", f"{topic}/0", "--json"))
+        return {each["transactional_id"]: each for each in found}
+
+    told, ends = producers(), time.monotonic() + TIMEOUT_S
+    while told["wrote"]["transaction_start_offset"] is not None and time.monotonic() < ends:
+        told = producers()  # a commit is answered before its end markers are written
     assert told["writes"]["transaction_start_offset"] == 0
     assert told["wrote"]["transaction_start_offset"] is None
     assert told["wrote"]["coordinator_epoch"] >= 0

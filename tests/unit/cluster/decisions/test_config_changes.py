@@ -92,7 +92,8 @@ def test_a_change_that_changes_nothing_makes_no_record() -> None:
         (topic_change(("retention.ms", Operation.SET, None)), ErrorCode.INVALID_REQUEST),
         (topic_change(("retention.ms", Operation.APPEND, "1")), ErrorCode.INVALID_CONFIG),
         (topic_change(("nonsense", Operation.SUBTRACT, "1")), ErrorCode.INVALID_CONFIG),
-        (topic_change(("cleanup.policy", Operation.SUBTRACT, "delete")), ErrorCode.INVALID_CONFIG),
+        (topic_change(("cleanup.policy", Operation.SET, "delete,")), ErrorCode.INVALID_CONFIG),
+        (topic_change(("compression.gzip.level", Operation.SET, "0")), ErrorCode.INVALID_CONFIG),
         (topic_change(("retention.ms", 7, "1")), ErrorCode.INVALID_REQUEST),
         (topic_change(*[("retention.ms", Operation.SET, "1")] * 2), ErrorCode.INVALID_REQUEST),
         (topic_change(("min.compaction.lag.ms", 0, "2"), ("max.compaction.lag.ms", 0, "1")), ErrorCode.INVALID_CONFIG),
@@ -149,7 +150,6 @@ def test_a_topics_setting_is_looked_up_from_the_nearest_place_to_the_farthest() 
         ("log.retention.ms", "20", ConfigSource.DYNAMIC_BROKER_CONFIG),
         ("log.retention.ms", "30", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
         ("log.retention.hours", "1", ConfigSource.STATIC_BROKER_CONFIG),
-        ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
     ]
     assert (entry.value, entry.source) == ("10", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     (of_broker,) = describe_broker(image, config, static, {"log.retention.ms"})
@@ -187,3 +187,51 @@ def test_every_setting_of_a_topic_and_of_a_broker_is_shown_once() -> None:
     for entries in (of_topic, describe_broker(IMAGE, BrokerConfig(), given)):
         names = [entry.setting.name for entry in entries]
         assert len(names) == len(set(names)) > 20
+
+
+def with_readers(image: ClusterImage, count: int, name: str = "1") -> ClusterImage:
+    return apply(image, [BrokerConfigChanged(name, {"num.reader.threads": str(count)})])
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "reason"),
+    [
+        (8, 4, ""),
+        (8, 16, ""),
+        (8, 8, ""),
+        (3, 1, ""),
+        (8, 3, "value should be at least half the current value 8"),
+        (8, 17, "value should not be greater than double the current value 8"),
+        (3, 7, "value should not be greater than double the current value 3"),
+    ],
+)
+@pytest.mark.parametrize("name", ["1", ""])
+def test_a_number_of_threads_changes_by_a_factor_of_two_at_most(
+    current: int, wanted: int, reason: str, name: str
+) -> None:
+    change = broker_change(("num.reader.threads", Operation.SET, str(wanted)), name=name)
+    _records, (result,) = alter_configs(with_readers(IMAGE, current, name), [change], CONFIG)
+    if not reason:
+        assert result == AlterationResult()
+        return
+    message = f"Dynamic thread count update validation failed for num.reader.threads={wanted}, {reason}"
+    assert result == AlterationResult(ErrorCode.INVALID_REQUEST, message)
+
+
+@pytest.mark.parametrize("value", ["0", "65", "-1", "many"])
+def test_a_number_of_threads_has_bounds_of_its_own(value: str) -> None:
+    change = broker_change(("num.flush.threads", Operation.SET, value))
+    assert refusal(IMAGE, change) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_number_of_threads_does_not_fall_far_when_its_value_is_removed() -> None:
+    removal = broker_change(("num.reader.threads", Operation.DELETE, None))
+    assert refusal(with_readers(IMAGE, 2 * CONFIG.num_reader_threads + 2), removal) == ErrorCode.INVALID_REQUEST
+    image = after(with_readers(IMAGE, 2 * CONFIG.num_reader_threads), removal)
+    assert broker_config(image, CONFIG).num_reader_threads == CONFIG.num_reader_threads
+
+
+def test_a_number_of_threads_for_all_brokers_may_be_any_where_the_broker_has_its_own() -> None:
+    image = with_readers(IMAGE, 3)
+    image = after(image, broker_change(("num.reader.threads", Operation.SET, "64"), name=""))
+    assert broker_config(image, CONFIG).num_reader_threads == 3

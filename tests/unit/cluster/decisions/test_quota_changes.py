@@ -128,6 +128,14 @@ def test_invalid_filters_are_refused(filters: list[tuple[str, int, str | None]])
         [*describe_quotas(EMPTY_IMAGE, [QuotaFilter(*each) for each in filters], strict=False)]
 
 
+@pytest.mark.parametrize(
+    ("filters", "told"), [(("user", 0, None), "EXACT needs a name"), (("user", 1, "bob"), "DEFAULT needs no name")]
+)
+def test_a_refused_filter_says_whether_it_needs_a_name(filters: tuple[str, int, str | None], told: str) -> None:
+    with pytest.raises(ApiError, match=f"{told}[.]$"):
+        [*describe_quotas(EMPTY_IMAGE, [QuotaFilter(*filters)], strict=False)]
+
+
 def test_records_lead_from_one_image_to_another_and_a_snapshot_holds_all_quotas() -> None:
     before, after = image_with(USER, [("user", None)]), image_with(USER, [("ip", None)])
     assert apply(before, difference(before, after)).quotas == after.quotas

@@ -11,6 +11,7 @@ import pytest
 from flowstone.config import TopicConfig
 from flowstone.errors import StorageFault
 from flowstone.log.lifecycle.durable_extents import LOG_EXTENTS
+from flowstone.log.partition.derived_state import read_epochs
 from flowstone.wire.record_batch import parse_header
 
 
@@ -271,6 +272,7 @@ def test_whatever_follows_from_the_log_can_be_lost(filled: Any, suffix: str, cle
             filled.damage(name, changes[how])
     filled.reopen(clean=clean)
     assert filled.read_all() == before
+    assert read_epochs(filled.log.directory) == filled.log.epochs.encode()
     assert filled.append(producer_id=1, producer_epoch=0, base_sequence=80, epoch=2).base_offset == 80
     if how != "flipped":  # a digit of the text may become another digit
         assert filled.log.epochs.entries() == epochs

@@ -54,6 +54,8 @@ def test_truncating_the_end_forgets_later_epochs(epochs: LeaderEpochs) -> None:
 
 
 def test_truncating_the_start_keeps_the_epoch_it_falls_into(epochs: LeaderEpochs) -> None:
+    assert epochs.truncate_start(15)
+    assert epochs.entries() == [(2, 15), (5, 20), (6, 35)]
     assert epochs.truncate_start(25)
     assert epochs.entries() == [(5, 25), (6, 35)]
 

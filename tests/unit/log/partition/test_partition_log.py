@@ -136,6 +136,18 @@ def test_a_full_disk_at_the_roll_leaves_the_log_usable(world: Any) -> None:
     assert len(world.read_all()) == end + 1
 
 
+def test_a_full_disk_leaves_no_outdated_epochs(world: Any) -> None:
+    """They would be trusted at the next start; those that are missing are derived from the log."""
+    path = f"{world.path}/leader-epoch-checkpoint"
+    world.append(epoch=1)
+    world.flush()
+    assert world.files.exists(path)
+    world.append(epoch=2)
+    world.files.fail_next("write", errno.ENOSPC)
+    world.flush()
+    assert not world.files.exists(path)
+
+
 def test_half_a_batch_is_taken_back(world: Any) -> None:
     world.append()
     size = world.log.size_bytes

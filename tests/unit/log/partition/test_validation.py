@@ -15,6 +15,7 @@ from flowstone.errors import ApiError, ErrorCode, RecordError
 from flowstone.log.partition.record_checks import RECORD_ERRORS_MAX
 from flowstone.log.partition.validation import (
     INLINE_PAYLOAD_BYTES_MAX,
+    INLINE_PLAIN_BYTES_MAX,
     INLINE_STORED_BYTES_MAX,
     NeedsWorker,
     Prepared,
@@ -150,6 +151,14 @@ def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
     check_batch(batch(key=b""), COMPACTED, NOW_MS)
 
 
+def test_a_batch_is_refused_for_the_number_that_is_wrong() -> None:
+    counts = repacked(batch(1, producer_id=1, producer_epoch=0, base_sequence=0), record_count=2)
+    with pytest.raises(RecordError, match="says it has 2 records and a last offset delta of 0"):
+        check_batch(counts, CONFIG, NOW_MS)
+    with pytest.raises(RecordError, match="producer 1 sends no sequence number"):
+        check_batch(batch(producer_id=1, producer_epoch=0, base_sequence=-1), CONFIG, NOW_MS)
+
+
 def test_every_bit_of_a_batch_is_covered_by_some_check() -> None:
     good = batch(producer_id=1, producer_epoch=0, base_sequence=0)
     for position in range(len(good)):
@@ -170,6 +179,20 @@ def test_what_the_topic_stores_as_sent_needs_no_worker(codec: Codec) -> None:
     assert not needs_worker(compressed, COMPACTED)
     assert needs_worker(parse_header(batch()), TopicConfig(compression_type=name))
     assert needs_worker(compressed, TopicConfig(compression_type="uncompressed"))
+
+
+def test_an_uncompressed_batch_too_large_for_the_loop_is_checked_by_a_worker() -> None:
+    config = TopicConfig(max_message_bytes=2 * INLINE_PLAIN_BYTES_MAX)
+    large = build_batch([Record(0, NOW_MS, b"k", bytes(INLINE_PLAIN_BYTES_MAX))])
+    with pytest.raises(NeedsWorker):
+        check_batch(large, config, NOW_MS)
+    prepared = prepare_batch(large, config, NOW_MS, 1)  # whatever may be decompressed at once
+    assert prepared is not None
+    assert prepared.batch is large
+    header, stored = check_batch(large, config, NOW_MS, prepared.timestamps)
+    assert header is stored
+    with pytest.raises(RecordError):
+        prepare_batch(large[:-1] + b"x", config, NOW_MS)
 
 
 def test_a_compacted_topic_has_keys_checked_even_if_only_headers_are_validated(codec: Codec) -> None:

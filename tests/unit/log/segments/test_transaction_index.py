@@ -42,6 +42,15 @@ def test_an_entry_has_the_bytes_that_kafka_writes() -> None:
     )
 
 
+@pytest.mark.parametrize(("offset", "first"), [(0, 0), (20, 0), (21, 1), (30, 1), (31, 2), (32, 3)])
+def test_the_entries_of_a_reopened_active_segment_are_found_from_their_markers_on(
+    files: SimulatedFiles, offset: int, first: int
+) -> None:
+    index = TransactionIndex(FileHandles(files, 4).handle("/log/0.txnindex"))
+    index.open_active(encode_aborts(ENTRIES), has_file=True)
+    assert list(index.entries_from(offset)) == ENTRIES[first:]
+
+
 @pytest.mark.parametrize("is_sealed", [False, True])
 @pytest.mark.parametrize(("offset", "first"), [(0, 0), (20, 0), (21, 1), (30, 1), (31, 2), (32, 3)])
 def test_entries_are_found_from_their_markers_on(

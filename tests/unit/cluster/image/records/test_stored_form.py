@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flowstone.authentication.delegation_tokens import DelegationToken
 from flowstone.authentication.scram import ScramCredential, ScramMechanism
 from flowstone.cluster.image.acl import Acl
 from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint, PartitionImage
@@ -19,6 +20,7 @@ from flowstone.cluster.image.records import (
     ClientQuotaChanged,
     ClusterCreated,
     ControllerElected,
+    DelegationTokensChanged,
     FeatureLevelChanged,
     GroupConfigChanged,
     MetadataRecord,
@@ -83,6 +85,11 @@ STORED: list[tuple[MetadataRecord, str]] = [
     (
         ScramCredentialRemoved("admin", ScramMechanism.SHA_256),
         '{"type":"ScramCredentialRemoved","version":1,"user":"admin","mechanism":1}',
+    ),
+    (
+        DelegationTokensChanged((DelegationToken("i", "User:a", "User:b", ("User:c",), 1, 3, 2),), ("j",)),
+        '{"type":"DelegationTokensChanged","version":1,"tokens":[["i","User:a","User:b",["User:c"],1,3,2]],'
+        '"removed":["j"]}',
     ),
     (ScramSecretChosen(b"\x02"), '{"type":"ScramSecretChosen","version":1,"secret":"02"}'),
     (ControllerElected(2, 3), '{"type":"ControllerElected","version":1,"node_id":2,"epoch":3}'),

@@ -188,6 +188,7 @@ class Interpreter:
         client = self.clients[names[0]]
         data = options.get("data", "").encode()
         given = assignment(names[1])[:-4] + (len(data).to_bytes(4) + data if data else (-1).to_bytes(4, signed=True))
+        given = b"garbage" if "garbage" in names else given
         request = classic.SyncRequest(
             "g", client.classic_id, client.epoch, client.instance, assignments=((client.classic_id, given),)
         )
