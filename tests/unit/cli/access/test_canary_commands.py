@@ -39,8 +39,6 @@ def test_no_secret_is_in_dumps_backups_and_errors_of_commands(secured, run, tmp_
     outputs = [each.stdout + each.stderr for each in told]
     assert [(secret, text) for secret in secrets for text in outputs if secret in text] == []
     assert (backup / "backup.json").is_file()
-    kept = [
-        path.read_bytes() for where in (backup, tmp_path / "data") for path in where.rglob("*") if path.is_file()
-    ]
+    kept = [path.read_bytes() for where in (backup, tmp_path / "data") for path in where.rglob("*") if path.is_file()]
     assert [secret for secret in secrets for data in kept if secret.encode() in data] == []
     assert not any(hmac in data for data in kept)
