@@ -32,6 +32,13 @@ from flowstone.config import TOPIC_SETTINGS
 from flowstone.errors import ErrorCode
 
 BROKER_DEFAULT = -1  # "as many as the broker is set to", on the wire
+# Errors of a partition that is offline, has no leader, or has a new one that is not yet ready to be read.
+UNAVAILABLE = (
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+)
 
 COLUMNS = {
     "partition": "partition",
@@ -165,7 +172,7 @@ def _partitions(admin: AdminClient, bootstrap: str, topic: str) -> list[dict[str
 def _offsets(
     admin: AdminClient, bootstrap: str, topic: str, partitions: list[int], spec: OffsetSpec
 ) -> dict[int, int | None]:
-    """Return the offsets that `spec` selects by partition, None for a partition that is offline."""
+    """Return the offsets that `spec` selects by partition, None for a partition that cannot tell them for now."""
     asked = {TopicPartition(topic, number): spec for number in partitions}
     answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
     found: dict[int, int | None] = {}
@@ -173,7 +180,7 @@ def _offsets(
         try:
             found[each.partition] = future.result().offset
         except KafkaException as error:
-            if error.args[0].code() != ErrorCode.KAFKA_STORAGE_ERROR:
+            if error.args[0].code() not in UNAVAILABLE:
                 raise explain(error, bootstrap) from None
             found[each.partition] = None
     return found
