@@ -1,7 +1,7 @@
 """Moves replicas from one log directory of a broker to another while they serve, as AlterReplicaLogDirs demands.
 
 A move copies the log's files into a future replica (`future_replica`) in rounds, while records come. When little is
-left, the log takes no records for some milliseconds: the rest is copied and made durable, the copy gets the partition's
+left, the log takes no records: the rest and all indexes are copied and made durable, the copy gets the partition's
 name, the `PartitionLog` continues with the new files, and the old directory is renamed as that of a deleted partition.
 Clients repeat what is refused meanwhile; readers keep the files that they have open.
 
