@@ -12,19 +12,21 @@ import asyncio
 import logging
 import posixpath
 from collections import ChainMap
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StartupError, StorageFault
 from flowstone.log.branching.branches import Branches
+from flowstone.log.directories.interrupted_moves import settle
 from flowstone.log.directories.log_set import DirectoryLogs
 from flowstone.log.directories.opened_directories import open_directories
-from flowstone.log.directories.replica_moves import ReplicaMoves, settle
+from flowstone.log.directories.replica_moves import ReplicaMoves
 from flowstone.log.directories.restored_partitions import StagedLog, install
 from flowstone.log.lifecycle.directory_identity import LogDirectory
 from flowstone.log.lifecycle.steady_clock import SteadyClock
 from flowstone.log.lifecycle.stored_offsets import OfflineLog, StoredOffsets
-from flowstone.log.lifecycle.truncator import IsDue
+from flowstone.log.lifecycle.truncator import IsDue, Truncator
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.scrubbing.scrubber import Scrubber, checker_for
 from flowstone.log.segments.file_handles import FileHandles
@@ -33,6 +35,8 @@ from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+_Cut = Callable[[Truncator, PartitionLog, int, IsDue], Awaitable[None]]
 
 
 class LogManager:
@@ -257,16 +261,32 @@ class LogManager:
             await directory.wait_forgotten()
 
     async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
-        """Move the log's start to `offset`, durably. Raises ApiError if the disk is full: it moved, but not durably."""
+        """Move the log's start to `offset`, durably.
+
+        Raises ApiError if the disk is full: it moved, but not durably; or if the log is being swapped by a move, whose
+        target directory would not know of the new start.
+        """
+        log.check_not_held()
         await self.directory_of(log).delete_records_before(log, offset)
 
     async def truncate_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:
         """Drop the log from `offset` on: see `truncator`. Raises StorageFault, or ApiError if the disk is full."""
-        await self.directory_of(log).truncator.truncate_to(log, offset, is_due)
+        await self._cut(log, offset, is_due, Truncator.truncate_to)
 
     async def reset_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:
         """Drop the whole log, which continues at `offset`. Raises what `truncate_to` raises."""
-        await self.directory_of(log).truncator.reset_to(log, offset, is_due)
+        await self._cut(log, offset, is_due, Truncator.reset_to)
+
+    async def _cut(self, log: PartitionLog, offset: int, is_due: IsDue, cut: _Cut) -> None:
+        """Cut the log by the truncator of its directory: of another one if the log moved while the cut waited."""
+        while True:
+            home = self.directory_of(log)
+            await cut(home.truncator, log, offset, partial(self._is_cut_due, log, home, is_due))
+            if self.directory_of(log) is home:
+                return
+
+    def _is_cut_due(self, log: PartitionLog, home: DirectoryLogs, is_due: IsDue) -> bool:
+        return self.directory_of(log) is home and is_due()
 
     # The end
 

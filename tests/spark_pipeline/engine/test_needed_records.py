@@ -63,6 +63,8 @@ def test_records_that_are_only_handed_on_are_not_needed(spark: SparkSession, sql
         "SELECT * FROM orders WHERE _record.offset > 1",
         "SELECT DISTINCT * FROM orders",
         "SELECT a.* FROM orders a JOIN (SELECT _record r FROM orders) b ON a.id = b.r.offset",
+        "SELECT id, (SELECT max(_record.offset) FROM orders) AS last FROM orders",
+        "SELECT id FROM orders WHERE EXISTS (SELECT 1 FROM orders WHERE _record.offset > 3)",
     ],
 )
 def test_records_that_a_step_uses_are_needed(spark: SparkSession, sql: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -90,6 +91,8 @@ def create(
         ],
         max_lifetime_ms=LONGEST if hours is None else _milliseconds(hours),
     )
+    if properties is not None and Path(properties).exists():  # otherwise there would be a token that nobody can use
+        raise CommandError(f"{properties} exists already: name a new file with --properties")
     with AnyBroker(bootstrap) as broker:
         token = broker.ask(request, CreateDelegationTokenResponse)
     _check(token.error_code)

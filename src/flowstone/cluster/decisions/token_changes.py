@@ -49,10 +49,14 @@ def create_token(
         raise ApiError(
             ErrorCode.POLICY_VIOLATION, f"A principal of a token has at most {PRINCIPAL_CHARACTERS_MAX} characters."
         )
-    expired = _expired(tokens, now_ms)
+    owned, expired = 0, []
+    for token_id, owner, _requester, _renewers, _issued_ms, token_max_ms, expires_ms in tokens.values():
+        if now_ms > expires_ms or now_ms > token_max_ms:  # as `is_valid`, which would take three times as long
+            expired.append(token_id)
+        elif owner == wanted.owner:
+            owned += 1
     if len(tokens) - len(expired) >= TOKENS_MAX:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"There are {TOKENS_MAX} delegation tokens, the most allowed.")
-    owned = sum(token.owner == wanted.owner and token.is_valid(now_ms) for token in tokens.values())
     if owned >= TOKENS_PER_OWNER_MAX:
         raise ApiError(
             ErrorCode.POLICY_VIOLATION, f"{wanted.owner} has {TOKENS_PER_OWNER_MAX} tokens, the most allowed."
@@ -61,7 +65,7 @@ def create_token(
     token = DelegationToken(
         *wanted[:4], issued_ms=now_ms, max_ms=max_ms, expires_ms=min(max_ms, now_ms + lifetimes.expiry_ms)
     )
-    return [DelegationTokensChanged((token,), tuple(expired))], token
+    return [DelegationTokensChanged((token,), tuple(expired[:REMOVED_AT_ONCE_MAX]))], token
 
 
 def renew_token(

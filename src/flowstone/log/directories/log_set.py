@@ -182,7 +182,7 @@ class DirectoryLogs:
         """Remove a log that has moved to another directory from the checkpoints; return once they do not name it."""
         self.extents.forget(topic_partition)
         self._forget(topic_partition)
-        await self._forgetting[topic_partition]
+        await asyncio.shield(self._forgetting[topic_partition])  # others wait for it too
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
         """Remove the log, and keep its directory under a name that says so. Raises StorageFault as `delete` does."""

@@ -1,7 +1,7 @@
 """Moves replicas from one log directory of a broker to another while they serve, as AlterReplicaLogDirs demands.
 
 A move copies the log's files into a future replica (`future_replica`) in rounds, while records come. When little is
-left, the log takes no records for some milliseconds: the rest is copied and made durable, the copy gets the partition's
+left, the log takes no records: the rest and all indexes are copied and made durable, the copy gets the partition's
 name, the `PartitionLog` continues with the new files, and the old directory is renamed as that of a deleted partition.
 Clients repeat what is refused meanwhile; readers keep the files that they have open.
 
@@ -43,34 +43,6 @@ WANTED_MAX = 100_000  # partitions that are not here yet and whose directory a c
 OnMoved = Callable[[Flusher], None]
 
 
-def settle(directories: Sequence[DirectoryLogs]) -> dict[TopicPartition, DirectoryLogs]:
-    """Undo or complete the moves that a stop interrupted; return those to begin anew, with their target directories.
-
-    Used while the broker starts: waits for the disk.
-    """
-    if len(directories) < 2:
-        return {}
-    wanted = {}
-    for directory in directories:
-        files = directory.log_directory.files
-        for path, topic_partition in future_replica.unfinished(directory.log_directory).items():
-            files.remove_tree(path)
-            wanted[topic_partition] = directory
-        for topic_partition, log in list(directory.logs.items()):
-            if not future_replica.is_marked(files, log.path):
-                continue
-            others = [each for each in directories if each is not directory and each.is_taken(topic_partition)]
-            if any(topic_partition in each.logs or not each.offline[topic_partition].is_missing for each in others):
-                logger.warning("%s: its move to %s begins anew", topic_partition, directory.path)
-                directory.delete(topic_partition)
-                wanted[topic_partition] = directory
-                continue
-            for each in others:  # whose checkpoints still name it
-                each.delete(topic_partition)
-            future_replica.remove_mark(files, log.path)
-    return wanted
-
-
 class _DeletedMeanwhile(Exception):
     """The topic of a replica was deleted while it moved."""
 
@@ -80,6 +52,8 @@ class ReplicaMove:
 
     def __init__(self, log: PartitionLog, source: DirectoryLogs, target: DirectoryLogs, on_moved: OnMoved) -> None:
         self.log, self.source, self.target, self.on_moved = log, source, target, on_moved
+        self.is_ending = False  # the last step has begun, which is never cancelled but by a stop
+        self.after: ReplicaMove | None = None  # the move of the same log whose last step comes first
         self.copied: dict[Segment, int] = {}
         self.copied_to = log.log_start_offset  # the offset of the first record that is not copied
         self.task: asyncio.Task[None] | None = None
@@ -91,6 +65,16 @@ class ReplicaMove:
     @property
     def offset_lag(self) -> int:
         return max(0, self.log.log_end_offset - self.copied_to)
+
+    @property
+    def is_over(self) -> bool:
+        return self.task is not None and self.task.done()
+
+    @property
+    def home(self) -> DirectoryLogs | None:
+        """Return the directory that the log is in now; None if it was deleted."""
+        at = self.log.topic_partition
+        return next((each for each in (self.source, self.target) if each.logs.get(at) is self.log), None)
 
     def missing_bytes(self) -> int:
         return sum(each.size_bytes - self.copied.get(each, 0) for each in self.log.segments)
@@ -129,28 +113,36 @@ class ReplicaMoves:
     def start(self, log: PartitionLog, source: DirectoryLogs, target: DirectoryLogs, on_moved: OnMoved) -> None:
         """Start a move, which ends another one of the same partition. Raises StorageFault if there are too many.
 
-        `on_moved` is called with the flusher of the new directory when the log has moved.
+        If the last step of the other one has begun, the new one follows it. `on_moved` is called with the flusher of
+        the new directory when the log has moved.
         """
         self.cancel(log.topic_partition)
-        if source is target:
+        before = self._running.get(log.topic_partition)
+        if source is target and before is None:
             return
         if len(self._running) >= MOVES_MAX:
             raise StorageFault(f"{MOVES_MAX} replicas are being moved between log directories, the most there may be")
         move = ReplicaMove(log, source, target, on_moved)
+        move.after = before
         self._running[log.topic_partition] = move
         move.task = asyncio.get_running_loop().create_task(self._run(move))
 
     def cancel(self, topic_partition: TopicPartition) -> None:
         """End the move of a partition, unless its last step has begun."""
         move = self._running.get(topic_partition)
-        if move is not None and move.task is not None and not move.log.is_held:
-            del self._running[topic_partition]
-            move.task.cancel()
+        if move is None or move.task is None or move.is_ending:
+            return
+        del self._running[topic_partition]
+        if move.after is not None and not move.after.is_over:
+            self._running[topic_partition] = move.after
+        move.task.cancel()
 
     def ending(self, topic_partition: TopicPartition) -> asyncio.Future[None] | None:
         """Return a future that is done when the last step of a move is over; None if there is no such step."""
         move = self._running.get(topic_partition)
-        if move is None or move.task is None or not move.log.is_held:
+        if move is not None and not move.is_ending:
+            move = move.after
+        if move is None or move.task is None or move.is_over:
             return None
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         move.task.add_done_callback(lambda _task: None if ended.done() else ended.set_result(None))
@@ -160,14 +152,17 @@ class ReplicaMoves:
         """End all moves: the next start begins them anew."""
         self._is_stopped = True
         for move in self._running.values():
-            if move.task is not None:
-                move.task.cancel()
+            for each in (move, move.after):
+                if each is not None and each.task is not None:
+                    each.task.cancel()
 
     async def _run(self, move: ReplicaMove) -> None:
         files, topic_partition = move.target.log_directory.files, move.log.topic_partition
         path = future_replica.future_path(move.target.log_directory, topic_partition)
         assert path is not None, "the request is refused for such a name"
         try:
+            if not await self._follow(move):
+                return
             async with self._slots:
                 await move.target.housekeeping.in_thread(partial(files.new_directory, path))
                 while not await self._round(move, path):
@@ -186,6 +181,17 @@ class ReplicaMoves:
         finally:
             if self._running.get(topic_partition) is move:
                 del self._running[topic_partition]
+
+    async def _follow(self, move: ReplicaMove) -> bool:
+        """Wait for the move that comes first, if there is one; return whether there is anything left to move."""
+        before = move.after
+        if before is None or before.task is None:
+            return True
+        await asyncio.wait([before.task])
+        move.after = None
+        if before.log is move.log and before.home is not None:
+            move.source = before.home
+        return move.source is not move.target
 
     def _discard(self, move: ReplicaMove, path: str) -> None:
         files = move.target.log_directory.files
@@ -246,7 +252,7 @@ class ReplicaMoves:
 
     async def _finish(self, move: ReplicaMove, path: str) -> None:
         log, source, target = move.log, move.source, move.target
-        log.is_held = True
+        log.is_held = move.is_ending = True
         try:
             await source.flusher.released(log)
             source.flusher.forget(log)
@@ -259,8 +265,7 @@ class ReplicaMoves:
             self._repoint(move, place, found)
         finally:
             log.is_held = False
-            home = next((each for each in (source, target) if each.logs.get(log.topic_partition) is log), None)
-            if home is not None:  # not deleted meanwhile
+            if (home := move.home) is not None:  # not deleted meanwhile
                 log.is_forgotten = False
                 home.flusher.request(log)
         move.on_moved(target.flusher)

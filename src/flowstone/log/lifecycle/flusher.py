@@ -201,11 +201,16 @@ class Flusher:
         return log in self._running or log in self._due
 
     async def released(self, log: PartitionLog) -> None:
-        """Return once no flush of the log is running. Appends meanwhile may start another."""
+        """Return once no flush of the log is running. Appends meanwhile may start another.
+
+        Raises StorageFault if a flush has failed: whether the log is durable will never be known.
+        """
         while log in self._running and self.fault is None:
             ended: asyncio.Future[None] = self._loop.create_future()
             self._waiting.setdefault(log, []).append(ended)
             await ended
+        if self.fault is not None:
+            raise self.fault
 
     def forget(self, log: PartitionLog) -> None:
         """Stop flushing a log that is being deleted. Waits for a running flush that uses the log's names."""
@@ -290,9 +295,7 @@ class Flusher:
             if log in self._again:
                 self._again.discard(log)
                 self._due[log] = None
-            for ended in self._waiting.pop(log, ()):
-                if not ended.done():
-                    ended.set_result(None)
+            self._tell_waiting(log)
         self._on_durable(job.tasks)
         if self._due:
             self._start_due()
@@ -301,8 +304,15 @@ class Flusher:
             if log.durability.is_checkpoint_due or self.flushed_bytes >= CHECKPOINT_FLUSHED_BYTES:
                 self._on_checkpoint_due(log)
 
+    def _tell_waiting(self, log: PartitionLog) -> None:
+        for ended in self._waiting.pop(log, ()):
+            if not ended.done():
+                ended.set_result(None)
+
     def _fail(self, job: _Job) -> None:
         if self.fault is None:
             log = next(iter(job.tasks))
             self.fault = StorageFault(f"{self._directory}: a flush of {log.topic_partition} failed: {job.error}")
+            for each in tuple(self._waiting):
+                self._tell_waiting(each)
             self._on_fault(log, self.fault)

@@ -132,10 +132,11 @@ def _uses_record(rows: DataFrame, source: int) -> bool:
 
 
 def _operators(plan: Any) -> Iterator[Any]:
+    """Yield a plan's operators, with those of the subqueries in its expressions."""
     yield plan
-    children = plan.children()
-    for number in range(children.size()):
-        yield from _operators(children.apply(number))
+    for plans in (plan.children(), plan.subqueries()):
+        for number in range(plans.size()):
+            yield from _operators(plans.apply(number))
 
 
 def without_records(rows: DataFrame) -> DataFrame:

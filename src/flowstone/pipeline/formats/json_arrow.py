@@ -91,6 +91,8 @@ _KINDS: dict[type[st.DataType], tuple[JsonKind, pa.DataType]] = {
     st.DateType: (JsonKind.DATE, pa.date32()),
     st.TimestampType: (JsonKind.TIMESTAMP, pa.timestamp("us", "UTC")),
 }
+# Memory for the strings of all columns in one call of the kernel, if it has more than one value.
+STRINGS_BYTES_MAX = 512 << 20
 # Shapes of which one process remembers the columns.
 _SHAPES_MAX = 100
 
@@ -134,6 +136,21 @@ def decode(values: pa.Array, fields: Sequence[Field], *, assumes_utc: bool) -> p
     values = values.cast(pa.binary())
     if values.null_count:
         values = values.fill_null(b"")  # which is no JSON object
+    strings = sum(each.kind is JsonKind.STRING for each in fields)
+    rows = _rows_at_once(len(values), values.nbytes * strings)
+    if rows >= len(values):
+        return _decode(values, fields, assumes_utc)
+    parts = range(0, len(values), rows)
+    return pa.concat_arrays([_decode(values.slice(at, rows), fields, assumes_utc, shrink=True) for at in parts])
+
+
+def _rows_at_once(count: int, strings_bytes: int) -> int:
+    """Return how many values are decoded together: each column of strings is given as many bytes as their text has."""
+    return max(count, 1) if strings_bytes <= STRINGS_BYTES_MAX else max(1, count * STRINGS_BYTES_MAX // strings_bytes)
+
+
+def _decode(values: pa.Array, fields: Sequence[Field], assumes_utc: bool, *, shrink: bool = False) -> pa.StructArray:
+    """Decode one part of the values. To shrink its memory takes as long as a third of the decoding."""
     count = len(values)
     _, offsets, data = values.buffers()
     # The values of a slice begin at its offset.
@@ -152,7 +169,7 @@ def decode(values: pa.Array, fields: Sequence[Field], *, assumes_utc: bool) -> p
         columns=columns,
     )
     _decode_json(ctypes.byref(call))
-    arrays = [each.array(count, columns[index].size_bytes) for index, each in enumerate(outputs)]
+    arrays = [each.array(count, columns[index].size_bytes, shrink=shrink) for index, each in enumerate(outputs)]
     is_decoded = pa.Array.from_buffers(pa.bool_(), count, [None, decoded])
     return pa.StructArray.from_arrays(arrays, fields=list(_arrow_fields(tuple(fields))), mask=pc.invert(is_decoded))
 
@@ -185,10 +202,10 @@ class _Output:
             strings=self._strings.address if self._strings is not None else None,
         )
 
-    def array(self, rows: int, size_bytes: int) -> pa.Array:
+    def array(self, rows: int, size_bytes: int, *, shrink: bool) -> pa.Array:
         buffers = [self._validity, self._values]
         if self._strings is not None:
-            self._strings.resize(size_bytes, shrink_to_fit=False)
+            self._strings.resize(size_bytes, shrink_to_fit=shrink)
             buffers.append(self._strings)
         return pa.Array.from_buffers(self._field.type, rows, buffers)
 

@@ -56,6 +56,17 @@ def test_a_token_is_created_used_renewed_and_expired(run, config, tmp_path):
     assert "no tokens that you may see" in run("token", "list", *alice).stdout
 
 
+def test_no_token_is_created_whose_file_cannot_be_written(run, config, tmp_path):
+    carol = ("--config", config("carol"))
+    file = tmp_path / "token.properties"
+    file.write_text("mine")
+    refused = run("token", "create", "--properties", file, *carol)
+    assert refused.returncode == 1
+    assert "exists already" in refused.stderr
+    assert "no tokens that you may see" in run("token", "list", *carol).stdout
+    assert file.read_text() == "mine"
+
+
 def test_the_password_is_printed_once_and_never_listed(run, config):
     alice = ("--config", config("alice"))
     created = json.loads(run("token", "create", "--json", *alice).stdout)

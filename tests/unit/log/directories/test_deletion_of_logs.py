@@ -245,3 +245,20 @@ def test_a_deleted_partition_is_not_missing(broker: Broker) -> None:
         broker.logs.close()
 
     run(body)
+
+
+def test_whoever_waits_for_a_name_is_not_cancelled_with_a_move_that_waits_for_it(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        directory = broker.logs.directories[0]
+        moved = asyncio.ensure_future(directory.forget_moved(FIRST))
+        await asyncio.sleep(0)
+        waiting = directory.forgetting(FIRST)
+        assert waiting is not None
+        moved.cancel()
+        await asyncio.wait_for(waiting, 10)
+        assert directory.forgetting(FIRST) is None
+        broker.logs.abort()
+
+    run(body)

@@ -1,17 +1,20 @@
-"""Moves between log directories that a crash interrupts at any of their file operations."""
+"""Moves between log directories: crashes at any file operation, and other requests while a move ends."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from flowstone.config import BrokerConfig
-from flowstone.errors import ApiError, StorageFault
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.directories.log_set import DirectoryLogs
 from flowstone.log.manager import LogManager
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.simulated_files import SimulatedFiles
@@ -20,6 +23,7 @@ from tests.support.managed_logs import FIRST, Broker, run
 DIRECTORIES = ("/a", "/b")
 LOG_START = 7
 FLUSH_TURNS_MAX = 100
+TURNS_MAX = 20_000
 # Every operation with FLOWSTONE_MOVES=all, otherwise some of them.
 EVERY = 1 if os.environ.get("FLOWSTONE_MOVES") == "all" else 7
 
@@ -38,6 +42,22 @@ class CuttingFiles(SimulatedFiles):
             if self.left <= 0:
                 raise OSError(errno.EIO, "the machine has stopped")
             self.left -= 1
+        super().check(operation)
+
+
+class FailingFlushes(SimulatedFiles):
+    """Files whose next flush of a log waits, and then fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+        self.is_flushing, self.may_go_on = threading.Event(), threading.Event()
+
+    def check(self, operation: str) -> None:
+        if self.fails and operation == "sync" and threading.current_thread().name.startswith("flush"):
+            self.is_flushing.set()
+            assert self.may_go_on.wait(10)
+            raise OSError(errno.EIO, "the disk has failed")
         super().check(operation)
 
 
@@ -134,5 +154,117 @@ def test_no_record_is_lost_and_no_copy_is_left_wherever_a_move_is_interrupted(po
                 await crashed_at(operation, power=power)
             except AssertionError as error:
                 raise AssertionError(f"stopped at operation {operation} of {total}") from error
+
+    run(body)
+
+
+async def until(broker: Broker, condition: Callable[[], bool]) -> None:
+    for _ in range(TURNS_MAX):
+        if condition():
+            return
+        broker.clock.advance(0.001)
+        await asyncio.sleep(0.0001)
+    raise AssertionError("not within the limit")
+
+
+async def in_last_step(directories: str = "/a,/b,/c") -> tuple[Broker, PartitionLog, list[DirectoryLogs]]:
+    """Return a log whose move to another directory has come to its last step, and the directories, its own first."""
+    broker = Broker()
+    broker.config = BrokerConfig(log_dirs=directories)
+    logs = broker.open()
+    log = broker.log()
+    for _ in range(20):
+        broker.append(log)
+    source = logs.directory_of(log)
+    others = [each for each in logs.directories if each is not source]
+    logs.moves.start(log, source, others[0], lambda flusher: None)
+    await until(broker, lambda: log.is_held)
+    return broker, log, [source, *others]
+
+
+@pytest.mark.parametrize("wanted", [0, 2])
+def test_a_move_requested_during_the_last_step_of_another_one_follows_it(wanted: int) -> None:
+    async def body() -> None:
+        broker, log, directories = await in_last_step()
+        target, moves = directories[wanted], broker.logs.moves
+        moves.start(log, directories[0], target, lambda flusher: None)
+        assert moves.ending(FIRST) is not None
+        await until(broker, lambda: not moves.all())
+        assert home(broker.logs) == [target.path]
+        broker.append(log)
+        target.flusher.request(log)
+        await until(broker, lambda: log.recovery_point == log.log_end_offset)
+        broker.logs.close()
+        assert home(broker.open()) == [target.path]
+        broker.logs.abort()
+
+    run(body)
+
+
+def test_a_move_that_waits_for_another_one_can_be_cancelled_and_the_name_is_free_after_that_one() -> None:
+    async def body() -> None:
+        broker, log, directories = await in_last_step()
+        moves = broker.logs.moves
+        moves.start(log, directories[0], directories[2], lambda flusher: None)
+        broker.logs.delete(FIRST)
+        ending = moves.ending(FIRST)
+        assert ending is not None
+        await until(broker, ending.done)
+        assert not moves.all()
+        await until(broker, lambda: broker.logs.is_free(FIRST))
+        assert not log.is_held
+        broker.logs.abort()
+
+    run(body)
+
+
+def test_a_truncation_that_waits_for_a_move_lowers_the_recovery_point_where_the_log_is_then() -> None:
+    async def body() -> None:
+        broker, log, _ = await in_last_step()
+        cutting = asyncio.ensure_future(broker.logs.truncate_to(log, LOG_START))
+        await until(broker, cutting.done)
+        await cutting
+        assert log.log_end_offset == LOG_START
+        broker.logs.abort()
+        assert not broker.open().offline
+        broker.logs.abort()
+
+    run(body)
+
+
+def test_records_are_not_deleted_during_the_last_step_whose_checkpoints_may_miss_the_new_start() -> None:
+    async def body() -> None:
+        broker, log, _ = await in_last_step()
+        with pytest.raises(ApiError) as refused:
+            await broker.logs.delete_records_before(log, LOG_START)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await until(broker, lambda: not broker.logs.moves.all())
+        await broker.logs.delete_records_before(log, LOG_START)
+        broker.logs.abort()
+        assert broker.open().logs[FIRST].log_start_offset == LOG_START
+        broker.logs.abort()
+
+    run(body)
+
+
+def test_a_move_ends_when_the_flush_fails_that_its_last_step_waits_for() -> None:
+    async def body() -> None:
+        broker = two_directories()
+        broker.files = files = FailingFlushes()
+        logs = broker.open()
+        log = await fill(broker)
+        source = logs.directory_of(log)
+        target = next(each for each in logs.directories if each is not source)
+        broker.append(log)
+        files.fails = True
+        source.flusher.request(log)
+        await until(broker, files.is_flushing.is_set)
+        logs.moves.start(log, source, target, lambda flusher: None)
+        await until(broker, lambda: log.is_held)
+        files.may_go_on.set()
+        await until(broker, lambda: not logs.moves.all())
+        assert broker.faults
+        assert not log.is_held
+        logs.abort()
 
     run(body)

@@ -168,3 +168,26 @@ def of_kind(kind: st.DataType, field: Any) -> Any:
         return at if at.tzinfo else at.replace(tzinfo=datetime.UTC)
     assert type(field) is {st.StringType: str, st.BooleanType: bool}.get(type(kind), int)
     return field
+
+
+def test_many_columns_of_strings_are_decoded_in_parts_that_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"c{number}" for number in range(100)]
+    fields = json_arrow.fields_of(st.StructType([st.StructField(name, st.StringType()) for name in names]))
+    assert fields is not None
+    rows = [{name: f"{row} of {name}" for name in names} for row in range(500)]
+    values = pa.array([None, b"no object", *(json.dumps(row).encode() for row in rows), b"[]"])
+    whole = json_arrow.decode(values, fields, assumes_utc=True)
+    assert whole.to_pylist() == [None, None, *rows, None]
+    monkeypatch.setattr(json_arrow, "STRINGS_BYTES_MAX", 10 * values.nbytes)
+    allocated: list[int] = []
+    allocate = pa.allocate_buffer
+
+    def counting(size: int, **more: Any) -> Any:
+        allocated.append(size)
+        return allocate(size, **more)
+
+    monkeypatch.setattr(pa, "allocate_buffer", counting)
+    before = pa.total_allocated_bytes()
+    assert json_arrow.decode(values, fields, assumes_utc=True).equals(whole)
+    assert max(allocated) * len(names) < 2 * json_arrow.STRINGS_BYTES_MAX
+    assert pa.total_allocated_bytes() - before < 4 * values.nbytes

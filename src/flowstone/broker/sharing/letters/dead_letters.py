@@ -51,8 +51,7 @@ RETRY_PAUSE_S = 1.0
 PRODUCE_TIMEOUT_S = 10.0
 # Copies in one batch, the bytes of its keys and values (beyond the first record), and of the records read for them.
 COPIES_MAX = LETTER_RANGES_MAX
-COPIED_BYTES_MAX = 256 << 10
-READ_BYTES_MAX = 4 << 20
+COPIED_BYTES_MAX = READ_BYTES_MAX = 256 << 10
 
 # The queue has these letters already, however long ago they were written.
 _WRITTEN = frozenset((ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
@@ -174,7 +173,9 @@ class DeadLetterQueues:
     async def _encoded(
         self, source: Partition, group_id: str, batch: LetterBatch, time_ms: int, *, with_data: bool
     ) -> bytes:
-        originals = await self._originals(source, batch.ranges) if with_data else {}
+        originals: dict[int, Record] = {}
+        if with_data:
+            originals, _ = await self._originals(source, batch.ranges)
         where = source.topic_partition
         copies = [
             letter_record(delta, time_ms, where, group_id, offset, each, originals.get(offset))
@@ -186,36 +187,44 @@ class DeadLetterQueues:
 
     async def _count_that_fits(self, source: Partition, letters: Sequence[LetterRange]) -> int:
         """Return how many of the records one batch can have."""
-        originals = await self._originals(source, letters)
+        originals, unread = await self._originals(source, letters)
         count = size_bytes = 0
         for each in letters:
             for offset in range(each.first_offset, each.last_offset + 1):
-                original = originals.get(offset)
-                if original is not None:
-                    size_bytes += len(original.key or b"") + len(original.value or b"")
-                if count and size_bytes > COPIED_BYTES_MAX:
+                size_bytes += _size_bytes(originals.get(offset))
+                if count and (offset in unread or size_bytes > COPIED_BYTES_MAX):
                     return count
                 count += 1
         return count
 
-    async def _originals(self, source: Partition, letters: Sequence[LetterRange]) -> dict[int, Record]:
-        """Return the records by offset, as far as the log still has them."""
+    async def _originals(
+        self, source: Partition, letters: Sequence[LetterRange]
+    ) -> tuple[dict[int, Record], frozenset[int]]:
+        """Return the records by offset, as far as the log still has them, and the offsets that were not read.
+
+        Reading ends with more than one batch of copies can have: otherwise many large records would be in memory.
+        """
         found: dict[int, Record] = {}
+        size_bytes = 0
         start = source.log.log_start_offset
         offsets = [offset for each in letters for offset in range(each.first_offset, each.last_offset + 1)]
         left = sorted(offset for offset in offsets if offset >= start)
-        while left:
+        wanted = frozenset(left)
+        while left and size_bytes <= COPIED_BYTES_MAX:
             read = partial(read_offsets, source, Reader.UNCOMMITTED, left, READ_BYTES_MAX)
             data, covered, missing = await read_when_cached(self._workers, source, read)
             at = 0
             while at < len(data):
-                found.update((record.offset, record) for record in decode_records(data, at))
+                for record in _decoded(data, at):
+                    if record.offset in wanted:
+                        found[record.offset] = record
+                        size_bytes += _size_bytes(record)
                 at += parse_header(data, at).size_bytes
             done = len(covered) + len(missing)
             if not done:
                 break
             left = left[done:]
-        return {offset: found[offset] for offset in offsets if offset in found}
+        return found, frozenset(left)
 
     # Sending
 
@@ -244,6 +253,18 @@ async def _append(partition: Partition, batch: bytes) -> ErrorCode:
     committed: Promise[ErrorCode] = Promise()
     partition.when_committed(appended.last_offset + 1, committed.set_result)
     return await committed
+
+
+def _decoded(data: bytes, position: int) -> list[Record]:
+    """Return the records of a batch; none of a damaged one, whose letters are only the headers."""
+    try:
+        return decode_records(data, position)
+    except ApiError:
+        return []
+
+
+def _size_bytes(record: Record | None) -> int:
+    return 0 if record is None else len(record.key or b"") + len(record.value or b"")
 
 
 def first_of(letters: Sequence[LetterRange], count: int) -> tuple[LetterRange, ...]:

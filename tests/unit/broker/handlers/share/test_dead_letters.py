@@ -5,12 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flowstone.broker.sharing.keyed_reads import read_offsets
+from flowstone.broker.sharing.letters import dead_letters
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
-from flowstone.wire.record_batch import Record, build_batch, decode_records
+from flowstone.wire.compression import Codec
+from flowstone.wire.record_batch import (
+    HEADER_BYTES,
+    Record,
+    build_batch,
+    decode_records,
+    encode_header,
+    parse_header,
+)
 from tests.support.running_app import RunningApp
 from tests.support.sharing.share_client import ACCEPT, REJECT, RELEASE, Sharer, begin, topic_id_of
 from tests.support.wire_client import Client, whole_batches
@@ -38,8 +49,8 @@ def set_group(client: Client, settings: dict[str, str]) -> int:
     return int(answer.responses[0].error_code)
 
 
-def begun(client: Client, settings: dict[str, str], **queue: str) -> Sharer:
-    client.create_topic(TOPIC)
+def begun(client: Client, settings: dict[str, str], validation: str = "records", **queue: str) -> Sharer:
+    client.create_topic(TOPIC, flowstone_validation=validation)
     client.create_topic(QUEUE, **queue)
     assert set_group(client, settings) == 0
     begin(client, topic_id_of(client, TOPIC), start_offset=0)
@@ -110,3 +121,43 @@ def test_a_topic_that_does_not_allow_it_gets_no_copies_and_the_records_are_archi
 def test_a_queue_has_the_brokers_prefix(app: RunningApp, name: str) -> None:
     with app.client() as client:
         assert set_group(client, {NAME: name}) == ErrorCode.INVALID_CONFIG
+
+
+def test_a_batch_that_cannot_be_decoded_gets_letters_of_headers_and_is_archived(app: RunningApp) -> None:
+    batch = build_batch([Record(each, 1, None, b"v%d" % each) for each in range(2)], codec=Codec.GZIP)
+    damaged = bytes((0x7F,)) * (len(batch) - HEADER_BYTES)
+    batch = encode_header(parse_header(batch), damaged) + damaged
+    with app.client() as client:
+        member = begun(client, {NAME: QUEUE, COPY: "true"}, "header", errors_deadletterqueue_group_enable="true")
+        member.acknowledge((0, len(member.take()) - 1, ACCEPT))
+        assert client.produce(TOPIC, batch).error_code == ErrorCode.NONE
+        (acquired,) = member.fetch().responses[0].partitions[0].acquired_records
+        assert (acquired.first_offset, acquired.last_offset) == (5, 6)
+        member.acknowledge((5, 6, REJECT))
+        assert [(record.key, record.value) for record in letters(client, 2)] == [(None, None)] * 2
+        assert is_drained(member)
+
+
+def test_large_records_are_read_a_few_times_each(app: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    value, read_bytes = bytes(300_000), 0
+
+    def counting(*arguments: Any) -> Any:
+        nonlocal read_bytes
+        found = read_offsets(*arguments)
+        read_bytes += len(found[0])
+        return found
+
+    monkeypatch.setattr(dead_letters, "read_offsets", counting)
+    with app.client() as client:
+        member = begun(client, {NAME: QUEUE, COPY: "true"}, errors_deadletterqueue_group_enable="true")
+        for _ in range(20):
+            client.produce(TOPIC, build_batch([Record(0, 1, None, value)]))
+        got = []
+        while len(got) < 25:
+            got += member.take()
+        member.acknowledge((0, 24, REJECT))
+        until = time.monotonic() + 10
+        while client.end_offset(QUEUE) < 25 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert client.end_offset(QUEUE) == 25
+    assert read_bytes < 5 * 20 * len(value)
