@@ -370,8 +370,7 @@ class _Fetch:
             try:
                 records = local.read(wanted.fetch_offset, max_bytes, end_offset, at_least_one=not self._size_bytes)
                 if reader is COMMITTED and records is not None:
-                    found = local.aborted_transactions(wanted.fetch_offset, end_offset, records)
-                    aborted = _aborted(found) if found else []
+                    aborted = _aborted(local.aborted_transactions(wanted.fetch_offset, end_offset, records))
             except ApiError as error:
                 raise _trusted(error, partition) from error
         return FetchResponsePartition(

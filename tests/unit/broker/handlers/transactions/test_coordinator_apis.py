@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flowstone.broker.coordinators import waiting_additions
+from flowstone.broker.loop.time_slices import BATCH_ITEMS
 from flowstone.coordinator.transactions.config import PARTITIONS_PER_TRANSACTION_MAX
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
@@ -174,6 +175,14 @@ def test_one_partition_that_does_not_exist_keeps_the_others_out(producer: Transa
     unknown, skipped = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
     assert producer.add((TOPIC, [0, 9]), ("nowhere", [0])) == [skipped, unknown, unknown]
     assert producer.describe().transaction_state == "Empty"
+
+
+def test_a_request_that_is_handled_in_time_slices_gets_the_same_errors(producer: TransactionClient) -> None:
+    unknown, skipped = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+    many = [*range(9, 9 + BATCH_ITEMS)]
+    assert producer.add((TOPIC, [0, *many])) == [skipped, *[unknown] * len(many)]
+    assert producer.add((TOPIC, [0, 1] * BATCH_ITEMS)) == [NONE, NONE] * BATCH_ITEMS
+    assert {each.topic: list(each.partitions) for each in producer.describe().topics} == {TOPIC: [0, 1]}
 
 
 @pytest.mark.parametrize("name", ["__transaction_state", "__consumer_offsets"])
