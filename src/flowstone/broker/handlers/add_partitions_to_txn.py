@@ -7,7 +7,7 @@ only brokers add by this API. Versions before 2 do not know PRODUCER_FENCED.
 
 A request may name partitions by the hundred thousand: they are gone through in time slices, and a transaction is asked
 about at most as many as it may have. A client's request of a few partitions, as most are, is handled without a
-coroutine: one takes several turns of the loop, which are long when many producers are busy.
+coroutine: one takes several iterations of the loop, which are long when many producers are busy.
 
 A client's request that comes while its transaction before is being ended waits for that, for a short time at most
 (`waiting_additions`).
@@ -15,6 +15,7 @@ A client's request that comes while its transaction before is being ended waits 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,8 +83,14 @@ def _add_at_once(services: Services, context: RequestContext, request: AddPartit
         return respond(_Codes(ErrorCode.OPERATION_NOT_ATTEMPTED, refused))
     answer = Answer(lambda added: respond(_Codes(added.error_code)), lambda code: respond(_Codes(code)))
     add = _addition(request, run_whole(_distinct(topics)))
-    services.transactions.add_partitions(add).add_done_callback(answer.hear)
+    # After the other requests that have arrived: records that are appended together share their flushes.
+    asyncio.get_running_loop().call_soon(_ask_for, answer, services, add)
     return answer
+
+
+def _ask_for(answer: Answer[AddPartitionsToTxnResponse], services: Services, add: AddPartitionsRequest) -> None:
+    if not answer.is_done:  # the connection is still there
+        services.transactions.add_partitions(add).add_done_callback(answer.hear)
 
 
 async def _add_in_slices(
