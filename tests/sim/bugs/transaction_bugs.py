@@ -203,8 +203,7 @@ BUGS: dict[str, Bug] = {
         Bug(
             drop_markers_before_their_records,
             (*_BROKEN, "stuck last stable offset", "unseen", "end went back"),
-            ("fill_disk", "separate", "kill"),
-            first_seed=23,
+            ("kill",),
             loads=TRANSACTIONS,
         ),
         Bug(keep_the_epoch_at_a_timeout, _BROKEN, ("kill",), loads=TRANSACTIONS),

@@ -45,6 +45,8 @@ from flowstone.wire.messages import (
 logger = logging.getLogger(__name__)
 
 MARKERS_PER_REQUEST_MAX = 1_000
+# Markers of one transaction that are written here at once before its shard is notified.
+MARKERS_TOLD_TOGETHER_MAX = 100
 REQUEST_TIMEOUT_S = 10.0
 RETRY_PAUSE_S = 0.1
 # Failed markers that are routed in one go, so that they do not hold up the loop.
@@ -200,23 +202,32 @@ class MarkerSender:
         return batch
 
     async def _write_here(self, batch: Sequence[_Queued]) -> None:
-        """Append markers to partitions that this broker leads; their shards are notified once each is committed."""
+        """Append markers to partitions that this broker leads; their shards are notified once they are committed."""
         slices = TimeSlices(self._clock.monotonic)
-        async for each in slices.over(batch):
-            try:
-                written = self._local.write(each.where, each.job.marker)
-            except Exception:  # a mistake of ours must not stop the markers of other transactions
-                logger.exception("the marker in %s could not be written", each.where)
-                self._answered({each: ErrorCode.UNKNOWN_SERVER_ERROR})
+        answered: dict[_Queued, ErrorCode] = {}  # of one transaction, whose shard is notified once
+        for number, each in enumerate(batch, 1):
+            written = self._write(each)
+            if written.is_done:
+                answered[each] = _code_of(written)
             else:
                 written.add_done_callback(partial(self._written_here, each))
+            is_last = number == len(batch) or batch[number].job is not each.job
+            if answered and (is_last or len(answered) >= MARKERS_TOLD_TOGETHER_MAX):
+                self._answered(answered)
+                answered = {}
+            await slices.yield_if_due()
+
+    def _write(self, marker: _Queued) -> Promise[None]:
+        try:
+            return self._local.write(marker.where, marker.job.marker)
+        except Exception:  # a mistake of ours must not stop the markers of other transactions
+            logger.exception("the marker in %s could not be written", marker.where)
+            failed: Promise[None] = Promise()
+            failed.set_exception(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return failed
 
     def _written_here(self, marker: _Queued, written: Promise[None]) -> None:
-        error = written.exception()
-        if error is None:
-            self._answered({marker: ErrorCode.NONE})
-        else:
-            self._answered({marker: error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR})
+        self._answered({marker: _code_of(written)})
 
     async def _send_to(self, node_id: int, batch: Sequence[_Queued]) -> None:
         groups = _by_job(batch)
@@ -271,6 +282,13 @@ class MarkerSender:
         )
         del self._jobs[task.transactional_id]
         marker.job.shard.execute(lambda machine, now_ms: machine.markers_refused(now_ms, task))
+
+
+def _code_of(written: Promise[None]) -> ErrorCode:
+    error = written.error
+    if error is None:
+        return ErrorCode.NONE
+    return error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _note_written(

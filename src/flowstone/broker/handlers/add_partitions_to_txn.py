@@ -6,7 +6,8 @@ to or only to be verified (KIP-890). Partitions of internal topics are refused, 
 only brokers add by this API. Versions before 2 do not know PRODUCER_FENCED.
 
 A request may name partitions by the hundred thousand: they are gone through in time slices, and a transaction is asked
-about at most as many as it may have.
+about at most as many as it may have. A client's request of a few partitions, as most are, is handled without a
+coroutine: one takes several iterations of the loop, which are long when many producers are busy.
 
 A client's request that comes while its transaction before is being ended waits for that, for a short time at most
 (`waiting_additions`).
@@ -14,17 +15,21 @@ A client's request that comes while its transaction before is being ended waits 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import asyncio
+from collections.abc import Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from flowstone.broker.coordinators.group_answers import Answer
 from flowstone.broker.coordinators.transaction_answers import told
-from flowstone.broker.loop.time_slices import TimeSlices, batched, run_in_slices
+from flowstone.broker.loop.time_slices import BATCH_ITEMS, TimeSlices, batched, run_in_slices, run_whole
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.cluster.decisions.topic_names import CONSUMER_OFFSETS, is_internal
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.coordinator.transactions.config import PARTITIONS_PER_TRANSACTION_MAX
 from flowstone.coordinator.transactions.messages import V1, V2, AddPartitionsRequest
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.promise import Promise
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     AddPartitionsToTxnRequest,
@@ -53,7 +58,42 @@ class _Codes:
 _Topics = Sequence[AddPartitionsToTxnRequestTopic]
 
 
-async def handle(
+Answered = AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]
+
+
+def handle(
+    services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> Answered | Coroutine[Any, Any, AddPartitionsToTxnResponse]:
+    topics = request.v3_and_below_topics
+    is_clients = context.api_version < _BATCHED_SINCE_VERSION
+    if is_clients and len(topics) + sum(len(topic.partitions) for topic in topics) <= BATCH_ITEMS:
+        return _add_at_once(services, context, request)
+    return _add_in_slices(services, context, request)
+
+
+def _add_at_once(services: Services, context: RequestContext, request: AddPartitionsToTxnRequest) -> Answered:
+    """Handle a client's request that names few partitions."""
+    topics = request.v3_and_below_topics
+
+    def respond(codes: _Codes) -> AddPartitionsToTxnResponse:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=run_whole(_results(context, topics, codes)))
+
+    refused = run_whole(_refused(services.metadata.image, topics))
+    if refused:
+        return respond(_Codes(ErrorCode.OPERATION_NOT_ATTEMPTED, refused))
+    answer = Answer(lambda added: respond(_Codes(added.error_code)), lambda code: respond(_Codes(code)))
+    add = _addition(request, run_whole(_distinct(topics)))
+    # After the other requests that have arrived: records that are appended together share their flushes.
+    asyncio.get_running_loop().call_soon(_ask_for, answer, services, add)
+    return answer
+
+
+def _ask_for(answer: Answer[AddPartitionsToTxnResponse], services: Services, add: AddPartitionsRequest) -> None:
+    if not answer.is_done:  # the connection is still there
+        services.transactions.add_partitions(add).add_done_callback(answer.hear)
+
+
+async def _add_in_slices(
     services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     slices = TimeSlices(services.clock.monotonic)
@@ -77,14 +117,18 @@ async def _add_for_client(services: Services, request: AddPartitionsToTxnRequest
     refused = await run_in_slices(_refused(services.metadata.image, topics), slices)
     if refused:
         return _Codes(ErrorCode.OPERATION_NOT_ATTEMPTED, refused)
-    add = AddPartitionsRequest(
+    add = _addition(request, await run_in_slices(_distinct(topics), slices))
+    return await _ask(services, add, verify_only=False, may_wait=True)
+
+
+def _addition(request: AddPartitionsToTxnRequest, partitions: frozenset[TopicPartition]) -> AddPartitionsRequest:
+    return AddPartitionsRequest(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
-        await run_in_slices(_distinct(topics), slices),
+        partitions,
         V1,
     )
-    return await _ask(services, add, verify_only=False, may_wait=True)
 
 
 async def _add_for_broker(

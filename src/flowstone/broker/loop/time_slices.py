@@ -71,3 +71,13 @@ async def run_in_slices(work: Generator[None, None, T], slices: TimeSlices) -> T
             value: T = end.value
             return value
         await slices.yield_if_due()
+
+
+def run_whole(work: Generator[None, None, T]) -> T:
+    """Run the generator to its end at once and return its value: for work that is known to be short."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            value: T = end.value
+            return value

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from flowstone.errors import StorageFault
 from flowstone.log.segments.cached_reads import LogSlice, NotCached, wait_for
 from flowstone.log.segments.segment import Segment
-from flowstone.log.segments.transaction_index import AbortEntry
 
 # The most entries searched on the event loop, in about 5 ms; longer searches run in a worker thread.
 INLINE_ENTRIES_MAX = 20_000
@@ -75,23 +74,22 @@ def _search(
     segments: Sequence[Segment], start: int, end: int, entries_max: int | None
 ) -> list[AbortedTransaction] | None:
     """Return the aborted transactions, or None if there are more than `entries_max` entries to search."""
-    aborts = list[AbortEntry]()
-    seen = 0
+    aborts: list[AbortedTransaction] = []
+    seen, is_last = 0, False
     for segment in segments:
         if not segment.transactions.size_bytes:
             continue
-        is_last = False
-        for entry in segment.transactions.entries_from(start):
+        for _, producer_id, first_offset, _, last_stable_offset in segment.transactions.entries_from(start):
             seen += 1
             if entries_max is not None and seen > entries_max:
                 return None
-            if entry.first_offset < end:
-                aborts.append(entry)
-            if entry.last_stable_offset >= end:
+            if first_offset < end:
+                aborts.append(AbortedTransaction(producer_id, first_offset))
+            if last_stable_offset >= end:
                 is_last = True
                 break
         if is_last:
             break
     if len(aborts) > 1:
         aborts.sort(key=_FIRST_OFFSET)
-    return [AbortedTransaction(each.producer_id, each.first_offset) for each in aborts]
+    return aborts

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 def aborted_transactions(log: PartitionLog, start: int, end: int, records: LogSlice | None) -> list[AbortedTransaction]:
     try:
         segments = log.store.segments.from_offset(start)
-        if not any(segment.transactions.size_bytes for segment in segments):
+        for segment in segments:
+            if segment.transactions.size_bytes:
+                break
+        else:
             return []
         if records is not None:
             end = min(end, end_of_slice(segments, records, end))

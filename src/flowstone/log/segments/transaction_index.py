@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from flowstone.errors import StorageFault
 from flowstone.log.segments.cached_reads import read_cached
@@ -30,6 +31,9 @@ TRANSACTION_ENTRY = Struct(">hqqqq")
 READ_ENTRIES = 1024
 _VERSION = 0
 _MARKER_POSITION = 18
+# The values of an AbortEntry, without its names, which take as long to make as the rest of a search.
+Fields = tuple[int, int, int, int, int]
+_unpack_from = cast(Callable[[Bytes, int], Fields], TRANSACTION_ENTRY.unpack_from)
 
 
 class AbortEntry(NamedTuple):
@@ -159,19 +163,20 @@ class TransactionIndex:
             return bytes(self._entries)
         return self._read(0, self.size_bytes)
 
-    def entries_from(self, offset: int) -> Iterator[AbortEntry]:
-        """Yield the entries whose markers lie at or above the offset. Raises NotCached."""
+    def entries_from(self, offset: int) -> Iterator[Fields]:
+        """Return the fields of the entries whose markers lie at or above the offset. Raises NotCached."""
         count, size = self.size_bytes // TRANSACTION_ENTRY.size, TRANSACTION_ENTRY.size
-        if not count:
-            return
         entries = self._entries
         if entries is not None:
-            for at in range(bisect_left(self._markers, offset), count):
-                yield AbortEntry._make(TRANSACTION_ENTRY.unpack_from(entries, at * size))
-            return
+            first = bisect_left(self._markers, offset)
+            return map(partial(_unpack_from, entries), range(first * size, count * size, size))
         first = bisect_left(range(count), offset, key=lambda at: _marker_offset(self._read(at * size, size), 0))
+        return self._stored_entries(first, count)
+
+    def _stored_entries(self, first: int, count: int) -> Iterator[Fields]:
+        size = TRANSACTION_ENTRY.size
         for at in range(first, count, READ_ENTRIES):
-            yield from decode_aborts(self._read(at * size, min(READ_ENTRIES, count - at) * size))
+            yield from TRANSACTION_ENTRY.iter_unpack(self._read(at * size, min(READ_ENTRIES, count - at) * size))
 
     def _read(self, position: int, count: int) -> bytes:
         if self._entries is not None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 
-from flowstone.broker.loop.time_slices import SLICE_S, TimeSlices, batched, run_in_slices, yield_to_loop
+from flowstone.broker.loop.time_slices import SLICE_S, TimeSlices, batched, run_in_slices, run_whole, yield_to_loop
 
 
 class Steps:
@@ -66,6 +66,15 @@ def test_a_generator_is_run_to_its_end_with_turns_where_it_yields() -> None:
     result, iterations = asyncio.run(body())
     assert result == "done"
     assert iterations >= 10
+
+
+def test_a_generator_is_run_to_its_end_at_once() -> None:
+    def work() -> Generator[None, None, str]:
+        yield
+        yield
+        return "done"
+
+    assert run_whole(work()) == "done"
 
 
 def test_a_turn_that_is_cancelled_harms_nobody() -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from flowstone.broker.coordinators import waiting_additions
+from flowstone.broker.loop.time_slices import BATCH_ITEMS
 from flowstone.coordinator.transactions.config import PARTITIONS_PER_TRANSACTION_MAX
+from flowstone.coordinator.transactions.shard import TransactionShard
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
 from tests.support.running_app import RunningApp
@@ -21,6 +23,7 @@ TOPIC, OTHER = "t", "u"
 NONE, ITS = ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE
 FENCED, OLD_FENCED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
 COMMIT, ABORT = True, False
+NEVER = str(2**63 - 1)  # no flush after any number of records
 
 
 @pytest.fixture(scope="module")
@@ -170,10 +173,36 @@ def test_the_next_transaction_begins_as_soon_as_the_last_is_complete(
         assert producer.end(commit=ABORT, version=4).error_code == NONE
 
 
+def test_the_coordinator_is_notified_once_of_markers_that_are_committed_as_they_are_written(
+    client: Client, producer: TransactionClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without flushes: each notification is a call of the state machine."""
+    notified: list[int] = []
+    markers_written = TransactionShard.markers_written
+
+    def count(self: TransactionShard, now_ms: int, task: Any, partitions: list[Any]) -> Any:
+        notified.append(len(partitions))
+        return markers_written(self, now_ms, task, partitions)
+
+    assert client.create_topic("unflushed", 3, flush_messages=NEVER) == NONE
+    assert producer.add(("unflushed", [0, 1, 2])) == [NONE] * 3
+    monkeypatch.setattr(TransactionShard, "markers_written", count)
+    end_and_wait(producer, commit=COMMIT)
+    assert notified == [3]
+
+
 def test_one_partition_that_does_not_exist_keeps_the_others_out(producer: TransactionClient) -> None:
     unknown, skipped = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
     assert producer.add((TOPIC, [0, 9]), ("nowhere", [0])) == [skipped, unknown, unknown]
     assert producer.describe().transaction_state == "Empty"
+
+
+def test_a_request_that_is_handled_in_time_slices_gets_the_same_errors(producer: TransactionClient) -> None:
+    unknown, skipped = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+    many = [*range(9, 9 + BATCH_ITEMS)]
+    assert producer.add((TOPIC, [0, *many])) == [skipped, *[unknown] * len(many)]
+    assert producer.add((TOPIC, [0, 1] * BATCH_ITEMS)) == [NONE, NONE] * BATCH_ITEMS
+    assert {each.topic: list(each.partitions) for each in producer.describe().topics} == {TOPIC: [0, 1]}
 
 
 @pytest.mark.parametrize("name", ["__transaction_state", "__consumer_offsets"])
