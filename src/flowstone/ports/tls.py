@@ -7,7 +7,7 @@ OpenSSL must be offered the same bytes again after a write that would block, so 
 Bytes that are already decrypted make no descriptor readable, so a channel calls its owner back for them.
 
 Encryption takes time of the event loop. Handshakes and long responses of many connections therefore run in turns
-(`turns`), and other clients wait for one time slice of them at most.
+(`loops.Turns`), and other clients wait for one time slice of them at most.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from flowstone.ports.files import File
+from flowstone.ports.loops import Turns
 from flowstone.ports.network import Channel, SocketChannel, SocketReadiness, Stream
-from flowstone.ports.turns import Turns
 from flowstone.types import Bytes
 
 # The most bytes that OpenSSL is given in one call. More would not be faster; less costs more calls.

@@ -49,7 +49,7 @@ def _half_open(address: tuple[str, int]) -> socket.socket:
 
 
 def slow_readers(address: tuple[str, int], count: int, topic: str) -> int:
-    """Ask for megabytes over so many encrypted connections. Half of them read nothing, the others a little at a time."""
+    """Ask for megabytes over so many encrypted connections. Half of them read a little, the others nothing."""
     context, held = trusting_context(), []
     for number in range(count):
         connection = context.wrap_socket(socket.create_connection(address))

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from flowstone.ports.loops import new_event_loop
+from flowstone.ports.loops import Turns, new_event_loop
 from flowstone.ports.network import Channel, SystemNetwork, wait_readable
 from flowstone.ports.pem_source import ClientAuth, PemSource
 from flowstone.ports.system_files import SystemFiles
 from flowstone.ports.tls import TlsChannel, TlsStream, secure, secure_client
 from flowstone.ports.tls_contexts import client_context, server_context
-from flowstone.ports.turns import Turns
 from tests.support.security.secured import authority
 
 TIMEOUT_S = 10.0

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from flowstone.ports.files import File
+from flowstone.ports.loops import Turns
 from flowstone.ports.network import Channel, SystemNetwork
 from flowstone.ports.system_files import SystemFiles
 from flowstone.ports.tls import TlsChannel, secure
-from flowstone.ports.turns import Turns
 from tests.unit.ports.test_tls import TIMEOUT_S, client_side, run, server_side
 
 HANDSHAKES, READERS, FILE_BYTES = 400, 30, 4 << 20

@@ -25,9 +25,9 @@ from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.requests.audit import LOGIN_FAILED, client_fields
 from flowstone.broker.requests.context import Services
 from flowstone.broker.requests.session import Principal
+from flowstone.ports.loops import ReadingInTurns, Turns
 from flowstone.ports.network import Channel
 from flowstone.ports.tls import TlsChannel, secure
-from flowstone.ports.turns import ReadingInTurns, Turns
 
 if TYPE_CHECKING:
     from flowstone.broker.network.connection import Connection

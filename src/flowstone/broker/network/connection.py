@@ -95,7 +95,7 @@ class Connection:
         # The memory for incomplete requests, which changes with a login.
         self.buffers = host.buffers
         # Has the connection called when the channel is readable; a login makes that wait for turns.
-        self.on_readable = channel.on_readable
+        self.on_readable: Callable[[Callable[[], None] | None], None] = channel.on_readable
         self._busy_poller = host.busy_poller
         self._call_soon = asyncio.get_running_loop().call_soon  # looking up the loop is a system call each time
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent

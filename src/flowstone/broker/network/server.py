@@ -30,8 +30,8 @@ from flowstone.broker.requests.context import Services
 from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.clock import Timer
+from flowstone.ports.loops import Turns
 from flowstone.ports.network import Channel, Listener, Network, SystemNetwork
-from flowstone.ports.turns import Turns
 
 logger = logging.getLogger(__name__)
 

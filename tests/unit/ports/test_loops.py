@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from flowstone.ports.turns import SLICE_S, ReadingInTurns, Turns
+from flowstone.ports.loops import SLICE_S, ReadingInTurns, Turns
 
 
 class Loop:
