@@ -19,6 +19,7 @@ import pytest
 from tests.support.pages import ROOT
 
 UNIT, NETWORK, LOGINS = "tests/unit", "tests/unit/broker/network", "tests/clients/security/test_logins.py"
+CREDENTIALS = "tests/clients/security/test_tokens_and_certificates.py"
 GATE, EVERY_API = f"{NETWORK}/test_login_gate.py", f"{UNIT}/broker/authorization/test_every_api.py"
 SCRAM, TOKENS = f"{UNIT}/authentication/test_scram.py", f"{UNIT}/broker/handlers/security"
 OAUTH, HOSTILE = f"{UNIT}/broker/authentication/test_oauthbearer.py", "tests/hostile/tls/test_tls.py"
@@ -41,6 +42,10 @@ LINES: dict[str, tuple[str, ...]] = {
         f"{LOGINS}::test_kafka_python_logs_in",
         f"{LOGINS}::test_aiokafka_logs_in_and_survives_the_end_of_its_session",
         f"{LOGINS}::test_kafkas_own_client_logs_in",
+        f"{CREDENTIALS}::test_confluent_kafka_logs_in",
+        f"{CREDENTIALS}::test_kafka_python_logs_in",
+        f"{CREDENTIALS}::test_aiokafka_logs_in",
+        f"{CREDENTIALS}::test_kafkas_own_client_logs_in",
         f"{OAUTH}::test_a_real_client_logs_in",
         f"{NETWORK}/test_admission.py::test_a_certificate_names_the_user",
         "scripts/client_suites/logins.py::run_franz_go",
