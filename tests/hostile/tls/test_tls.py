@@ -29,7 +29,7 @@ from tests.support.wire_client import batch_of
 
 IS_LONG = os.environ.get("FLOWSTONE_TLS_LONG") == "1"
 HALF_OPEN, SLOW_READERS, LOGINS_PER_S = (1_000, 100, 500) if IS_LONG else (200, 10, 100)
-HANDSHAKES_AT_ONCE, RENEGOTIATIONS_AT_ONCE = (100, 8) if IS_LONG else (20, 2)
+HANDSHAKES_AT_ONCE, RENEGOTIATIONS_AT_ONCE = (100 if IS_LONG else 20), 2
 # Phases with and without an attack alternate, since other programs disturb both; the medians are compared.
 TURNS, ATTACK_S = (5, 6.0) if IS_LONG else (1, 1.0)
 P99_RATIO_MAX = 2.0
