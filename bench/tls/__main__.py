@@ -100,9 +100,9 @@ def run_round(server: Server, load: Load) -> Figures:
         return measure(server, partial(work, address, load, topic), load.connections, load.total_bytes)
 
 
-def catalogue(share: int) -> Iterator[Workload]:
+def catalogue(share: int, sizes: Sequence[int]) -> Iterator[Workload]:
     """Yield the workload for each batch size, each round at 1/`share` of its full size."""
-    for batch_bytes in BATCH_BYTES:
+    for batch_bytes in sizes:
         batch = wire.record_batch(batch_bytes, VALUE_BYTES, int(time.time() * 1000))
         load = Load(batch, NOT_FLUSHED.round_bytes // share, NOT_FLUSHED.acks)
         run = partial(run_round, load=load)
@@ -129,7 +129,7 @@ def measure_all(chosen: argparse.Namespace) -> Outcome:
     cases: list[Case] = []
     names = [chosen.only] if chosen.only else list(SERVERS)
     with running(names) as servers:
-        for workload in catalogue(QUICK_SHARE if chosen.quick else 1):
+        for workload in catalogue(QUICK_SHARE if chosen.quick else 1, chosen.batch_bytes or BATCH_BYTES):
             turns = Turns(workload, servers, failures)
             cases.append(turns.case)
             turns.measure(chosen.rounds)
@@ -141,6 +141,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.tls", description="Flowstone and Kafka over TLS.")
     parser.add_argument("--rounds", type=int, help=f"counted rounds (default {ROUNDS}, quick {QUICK_ROUNDS})")
     parser.add_argument("--quick", action="store_true", help="smaller rounds, for a quick estimate")
+    parser.add_argument("--batch-bytes", type=int, nargs="+", choices=BATCH_BYTES, help="batch sizes (default: all)")
     parser.add_argument("--only", choices=SERVERS, help="measure one broker, without gates")
     parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
     chosen = parser.parse_args(words)

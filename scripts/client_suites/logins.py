@@ -33,7 +33,7 @@ ISSUER, AUDIENCE = "https://issuer.example.org", "flowstone"
 
 
 def run_franz_go(suite: Suite, _: Server) -> None:
-    with tempfile.TemporaryDirectory(prefix="flowstone-franz-go-") as work, _secured() as known:
+    with tempfile.TemporaryDirectory(prefix="flowstone-franz-go-") as work, secured_broker() as known:
         folder = Path(work, "checks")
         franz_go.build(GO_PROGRAM, folder)
         suite.take_report(run([str(folder / "checks"), known], timeout_s=PROGRAM_TIMEOUT_S))
@@ -41,13 +41,13 @@ def run_franz_go(suite: Suite, _: Server) -> None:
 
 def run_kafkajs(suite: Suite, _: Server) -> None:
     modules = kafkajs.modules()
-    with _secured() as known:
+    with secured_broker() as known:
         variables = {"NODE_PATH": str(modules), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
         suite.take_report(run([tool("node"), str(JS_PROGRAM), known], variables=variables, timeout_s=PROGRAM_TIMEOUT_S))
 
 
 @contextmanager
-def _secured() -> Iterator[str]:
+def secured_broker() -> Iterator[str]:
     """Start a broker with logins and one that demands certificates; yield how to connect to them, as JSON."""
     with tempfile.TemporaryDirectory(prefix="flowstone-logins-") as folder:
         security = BrokerSecurity("sasl_tls", folder)

@@ -19,6 +19,7 @@ import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
@@ -27,6 +28,8 @@ from flowstone.types import Bytes
 
 LISTEN_BACKLOG = 1024
 ACCEPTS_PER_WAKEUP_MAX = 64
+# Accepting ends sooner when it has taken this long: other connections are served before the rest.
+ACCEPT_SLICE_S = 0.001
 # How long accepting pauses after the process has run out of descriptors or memory.
 ACCEPT_REST_S = 0.1
 # Maximum bytes of one send_file call; more would starve the event loop's other connections.
@@ -194,6 +197,7 @@ class Acceptor:
         self._resting = self._loop.call_later(duration_s, self._resume)
 
     def _ready(self) -> None:
+        ends_s = time.monotonic() + ACCEPT_SLICE_S
         for _ in range(ACCEPTS_PER_WAKEUP_MAX):
             if self._resting is not None:
                 return
@@ -208,6 +212,8 @@ class Acceptor:
                 return
             with contextlib.suppress(OSError):  # the peer reset it before it was accepted
                 self._accepted(sock, f"{address[0]}:{address[1]}")
+            if time.monotonic() >= ends_s:
+                return
 
     def _resume(self) -> None:
         self._resting = None

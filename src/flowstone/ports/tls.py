@@ -5,6 +5,9 @@ handshake (`TlsChannel.handshake`), then behaves like a `SocketChannel`.
 
 OpenSSL must be offered the same bytes again after a write that would block, so a channel remembers how many it offered.
 Bytes that are already decrypted make no descriptor readable, so a channel calls its owner back for them.
+
+Encryption takes time of the event loop. Handshakes and long responses of many connections therefore run in turns
+(`loops.Turns`), and other clients wait for one time slice of them at most.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from flowstone.ports.files import File
+from flowstone.ports.loops import Turns
 from flowstone.ports.network import Channel, SocketChannel, SocketReadiness, Stream
 from flowstone.types import Bytes
 
 # The most bytes that OpenSSL is given in one call. More would not be faster; less costs more calls.
 PIECE_BYTES_MAX = 64 << 10
+# The most bytes of a file that are sent before the time slice is checked.
+FILE_BYTES_MAX = 256 << 10
 
 __all__ = ["TlsChannel", "TlsStream", "secure", "secure_client"]
 
@@ -29,12 +35,17 @@ __all__ = ["TlsChannel", "TlsStream", "secure", "secure_client"]
 class TlsChannel(SocketReadiness):
     """A channel whose bytes are encrypted. `peer_certificate` is the other side's certificate (DER), if it has one."""
 
-    __slots__ = ("_offered", "_on_done", "_on_readable", "_ssl")
+    __slots__ = ("_handshakes", "_offered", "_on_done", "_on_readable", "_on_writable", "_sends", "_ssl", "_yielded")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, peer: str) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, peer: str, handshakes: Turns, sends: Turns
+    ) -> None:
+        """Create the channel; its handshake and its long sends take part in these turns."""
         super().__init__(loop, sock, peer)
-        self._ssl = sock
+        self._ssl, self._handshakes, self._sends = sock, handshakes, sends
         self._on_readable: Callable[[], None] | None = None
+        self._on_writable: Callable[[], None] | None = None
+        self._yielded = False  # whether the last send failed because it was not this channel's turn
         self._on_done: Callable[[Exception | None], None] | None = None
         self._offered = 0  # bytes of a write that OpenSSL must be offered again
 
@@ -43,19 +54,25 @@ class TlsChannel(SocketReadiness):
     def handshake(self, on_done: Callable[[Exception | None], None]) -> None:
         """Begin the handshake; `on_done` is called once, with an error if it failed."""
         self._on_done = on_done
-        self._shake()
+        self._handshakes.add(self._shake)
 
     def _shake(self) -> None:
+        if self._on_done is None:
+            return  # it was closed before its turn
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
-            self._wait(readable=self._shake, writable=None)
+            self._wait(readable=self._shake_in_turn, writable=None)
         except ssl.SSLWantWriteError:
-            self._wait(readable=None, writable=self._shake)
+            self._wait(readable=None, writable=self._shake_in_turn)
         except (OSError, ValueError) as error:
             self._finish(error)
         else:
             self._finish(None)
+
+    def _shake_in_turn(self) -> None:
+        self._wait(readable=None, writable=None)
+        self._handshakes.add(self._shake)
 
     def _wait(self, *, readable: Callable[[], None] | None, writable: Callable[[], None] | None) -> None:
         super().on_readable(readable)
@@ -110,11 +127,15 @@ class TlsChannel(SocketReadiness):
 
     def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
         """Return the number of bytes sent. Raises BlockingIOError, after which the same bytes must be sent again."""
-        return self._write(_piece(buffers, self._offered or PIECE_BYTES_MAX))
+        piece = _piece(buffers, self._offered or PIECE_BYTES_MAX)
+        if len(piece) == PIECE_BYTES_MAX:
+            self._check_turn()
+        return self._write(piece)
 
     def send_file(self, file: File, position: int, count: int) -> int:
         """Send bytes of a file like `send`; return 0 if the file ends before `position`."""
-        sent = 0
+        self._check_turn()
+        sent, count = 0, min(count, FILE_BYTES_MAX)
         while sent < count:
             size = self._offered or min(count - sent, PIECE_BYTES_MAX)
             data = os.pread(file.fileno(), size, position + sent)
@@ -127,6 +148,32 @@ class TlsChannel(SocketReadiness):
                     raise
                 return sent
         return sent
+
+    def on_writable(self, callback: Callable[[], None] | None) -> None:
+        self._on_writable = callback
+        if callback is None:
+            super().on_writable(None)
+        elif self._yielded:
+            self._yielded = False
+            self._sends.add(self._send_turn)
+        else:
+            super().on_writable(self._send_in_turn)
+
+    def _send_in_turn(self) -> None:
+        super().on_writable(None)
+        self._sends.add(self._send_turn)
+
+    def _send_turn(self) -> None:
+        callback = self._on_writable
+        if callback is not None:
+            super().on_writable(self._send_in_turn)
+            callback()
+
+    def _check_turn(self) -> None:
+        """Raise BlockingIOError if other channels that send much are to be served first."""
+        if self._sends.is_over:
+            self._yielded = True
+            raise BlockingIOError
 
     def _write(self, data: Bytes) -> int:
         try:
@@ -142,7 +189,7 @@ class TlsChannel(SocketReadiness):
     # Ending
 
     def close(self) -> None:
-        self._on_readable = self._on_done = None
+        self._on_readable = self._on_writable = self._on_done = None
         if not self.is_closed and not self._offered:
             with suppress(OSError, ValueError):
                 self._ssl.unwrap()  # tells the peer that this is the end; its own answer is not waited for
@@ -208,15 +255,25 @@ def untrusted(error: OSError) -> str | None:
     return None
 
 
-def secure(channel: Channel, context: ssl.SSLContext) -> TlsChannel:
+def secure(channel: Channel, context: ssl.SSLContext, handshakes: Turns, sends: Turns) -> TlsChannel:
     """Return the server's side of a TLS channel on an accepted connection; its handshake has not begun."""
-    return _wrap(channel, lambda sock: context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
+
+    def wrap(sock: socket.socket) -> ssl.SSLSocket:
+        return context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    return _wrap(channel, wrap, handshakes, sends)
 
 
 async def secure_client(channel: Channel, context: ssl.SSLContext, host: str, timeout_s: float) -> TlsChannel:
     """Return the client's side of a TLS channel after its handshake with `host`. Raises OSError or TimeoutError."""
-    tls = _wrap(channel, lambda sock: context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False))
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+    turns = Turns(loop)  # of its own: it waits for nobody
+
+    def wrap(sock: socket.socket) -> ssl.SSLSocket:
+        return context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+
+    tls = _wrap(channel, wrap, turns, turns)
+    done: asyncio.Future[None] = loop.create_future()
 
     def on_done(error: Exception | None) -> None:
         if done.done():
@@ -236,12 +293,14 @@ async def secure_client(channel: Channel, context: ssl.SSLContext, host: str, ti
     return tls
 
 
-def _wrap(channel: Channel, wrap: Callable[[socket.socket], ssl.SSLSocket]) -> TlsChannel:
+def _wrap(
+    channel: Channel, wrap: Callable[[socket.socket], ssl.SSLSocket], handshakes: Turns, sends: Turns
+) -> TlsChannel:
     """Return a TLS channel on the socket of `channel`, which is closed if that fails. Raises OSError."""
     assert isinstance(channel, SocketChannel)
     loop, sock = channel.release()
     try:
-        return TlsChannel(loop, wrap(sock), channel.peer)
+        return TlsChannel(loop, wrap(sock), channel.peer, handshakes, sends)
     except BaseException:
         sock.close()
         raise

@@ -11,6 +11,7 @@ import asyncio
 import socket
 import ssl
 import struct
+import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -22,6 +23,9 @@ from tests.support.wire_client import fetch_request, frame
 # The beginning of a TLS record with a ClientHello of 512 bytes, of which nothing follows.
 HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 FETCH_BYTES = 8 << 20
+# A slow reader takes this much of its response now and then.
+READ_BYTES, READ_INTERVAL_S = 4 << 10, 0.1
+OPENSSL_TIMEOUT_S = 20.0
 LOGIN_TIMEOUT_S = 10.0
 PLAIN_SHARE = 10  # every tenth password is one that the broker has to derive a key of
 
@@ -45,25 +49,63 @@ def _half_open(address: tuple[str, int]) -> socket.socket:
 
 
 def slow_readers(address: tuple[str, int], count: int, topic: str) -> int:
-    """Ask for megabytes over so many encrypted connections, and read none of them."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    held = []
+    """Ask for megabytes over so many encrypted connections. Half of them read a little, the others nothing."""
+    context, held = trusting_context(), []
     for number in range(count):
         connection = context.wrap_socket(socket.create_connection(address))
         request = fetch_request(topic, 0, max_bytes=FETCH_BYTES)
         connection.sendall(frame(11, request, number))
         held.append(connection)
     begun()
-    sys.stdin.read()
+    stopping = stopping_with_input()
+    while not stopping.wait(READ_INTERVAL_S):
+        for connection in held[::2]:
+            with suppress(OSError):  # the broker may close it
+                connection.recv(READ_BYTES)
     return len(held)
+
+
+def handshakes(address: tuple[str, int], count: int) -> int:
+    """Complete handshakes without pause, so many at once; return how many."""
+    stopping, context, done = stopping_with_input(), trusting_context(), 0
+    begun()
+    while not stopping.is_set():
+        opened = [socket.create_connection(address) for _ in range(count)]
+        for connection in opened:
+            with suppress(OSError), context.wrap_socket(connection):
+                done += 1
+    return done
+
+
+def renegotiations(address: tuple[str, int], count: int) -> int:
+    """Connect again and again, so many at once, and ask for a renegotiation each time; return how many were refused."""
+    stopping = stopping_with_input()
+    command = ["openssl", "s_client", "-connect", f"{address[0]}:{address[1]}", "-tls1_2", "-no_ign_eof"]
+    refused = 0
+    begun()
+    while not stopping.is_set():
+        pipe = subprocess.PIPE
+        clients = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT) for _ in range(count)]
+        refused += sum(b"no renegotiation" in each.communicate(b"R\n" * 5, OPENSSL_TIMEOUT_S)[0] for each in clients)
+    return refused
+
+
+def trusting_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def stopping_with_input() -> threading.Event:
+    """Return an event that is set when the program's input ends."""
+    stopping = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), stopping.set()), daemon=True).start()
+    return stopping
 
 
 def failed_logins(address: tuple[str, int], per_second: int) -> int:
     """Try so many wrong passwords a second; return how many were refused."""
-    stopping = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), stopping.set()), daemon=True).start()
-    return asyncio.run(_log_in_until(address, per_second, stopping))
+    return asyncio.run(_log_in_until(address, per_second, stopping_with_input()))
 
 
 async def _log_in_until(address: tuple[str, int], per_second: int, stopping: threading.Event) -> int:
@@ -111,6 +153,10 @@ def main(kind: str, host: str, port: str, count: str, topic: str = "") -> None:
         done = half_open(address, int(count))
     elif kind == "slow-readers":
         done = slow_readers(address, int(count), topic)
+    elif kind == "handshakes":
+        done = handshakes(address, int(count))
+    elif kind == "renegotiations":
+        done = renegotiations(address, int(count))
     else:
         done = failed_logins(address, int(count))
     print(done, flush=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.ports.loops import new_event_loop
+from flowstone.ports.loops import Turns, new_event_loop
 from flowstone.ports.network import Channel, SystemNetwork, wait_readable
 from flowstone.ports.pem_source import ClientAuth, PemSource
 from flowstone.ports.system_files import SystemFiles
@@ -35,6 +35,11 @@ def client_side(**more: Any) -> ssl.SSLContext:
     return client_context(PemSource(trusted_certificates=authority().certificate, **more))
 
 
+def secured(channel: Channel, context: ssl.SSLContext) -> TlsChannel:
+    turns = Turns(asyncio.get_running_loop())
+    return secure(channel, context, turns, turns)
+
+
 def run(test: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(asyncio.wait_for(test, TIMEOUT_S))
@@ -46,7 +51,7 @@ async def pair(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[TlsChann
     accepted_channels: list[TlsChannel] = []
 
     def accepted(channel: Channel) -> None:
-        tls = secure(channel, server)
+        tls = secured(channel, server)
         tls.handshake(lambda error: shaken.set_exception(error) if error else shaken.set_result(tls))
         accepted_channels.append(tls)
 
@@ -174,7 +179,7 @@ def test_bytes_that_are_no_tls_end_the_handshake():
         channels = []
 
         def accepted(channel: Channel) -> None:
-            channels.append(secure(channel, server_side()))
+            channels.append(secured(channel, server_side()))
             channels[0].handshake(failed.set_result)
 
         network = SystemNetwork()
@@ -225,7 +230,7 @@ def test_a_blocking_stream_sends_receives_and_times_out():
                     channels[0].send([buffer[:count]])
 
         def accepted(channel: Channel) -> None:
-            channels.append(secure(channel, server_side()))
+            channels.append(secured(channel, server_side()))
             channels[0].handshake(lambda _error: channels[0].on_readable(readable))
 
         listener = SystemNetwork().bind("127.0.0.1", 0, accepted)

@@ -19,6 +19,7 @@ import pytest
 from tests.support.pages import ROOT
 
 UNIT, NETWORK, LOGINS = "tests/unit", "tests/unit/broker/network", "tests/clients/security/test_logins.py"
+CREDENTIALS = "tests/clients/security/test_tokens_and_certificates.py"
 GATE, EVERY_API = f"{NETWORK}/test_login_gate.py", f"{UNIT}/broker/authorization/test_every_api.py"
 SCRAM, TOKENS = f"{UNIT}/authentication/test_scram.py", f"{UNIT}/broker/handlers/security"
 OAUTH, HOSTILE = f"{UNIT}/broker/authentication/test_oauthbearer.py", "tests/hostile/tls/test_tls.py"
@@ -41,6 +42,10 @@ LINES: dict[str, tuple[str, ...]] = {
         f"{LOGINS}::test_kafka_python_logs_in",
         f"{LOGINS}::test_aiokafka_logs_in_and_survives_the_end_of_its_session",
         f"{LOGINS}::test_kafkas_own_client_logs_in",
+        f"{CREDENTIALS}::test_confluent_kafka_logs_in",
+        f"{CREDENTIALS}::test_kafka_python_logs_in",
+        f"{CREDENTIALS}::test_aiokafka_logs_in",
+        f"{CREDENTIALS}::test_kafkas_own_client_logs_in",
         f"{OAUTH}::test_a_real_client_logs_in",
         f"{NETWORK}/test_admission.py::test_a_certificate_names_the_user",
         "scripts/client_suites/logins.py::run_franz_go",
@@ -88,9 +93,13 @@ LINES: dict[str, tuple[str, ...]] = {
     "11 TLS: half handshakes, slow readers and floods of logins harm nobody (kernel TLS is not used)": (
         f"{HOSTILE}::test_half_open_handshakes_harm_nobody",
         f"{HOSTILE}::test_readers_that_stop_reading_harm_nobody",
+        f"{HOSTILE}::test_handshakes_without_pause_harm_nobody",
         f"{HOSTILE}::test_renegotiation_is_refused_and_harms_nobody",
         f"{HOSTILE}::test_a_flood_of_failed_logins_harms_nobody",
         f"{UNIT}/ports/test_tls.py::test_bytes_of_a_file_are_sent_to_a_slow_reader",
+        f"{UNIT}/ports/test_tls_turns.py::test_handshakes_that_are_ready_at_once_share_iterations_with_others",
+        f"{UNIT}/ports/test_tls_turns.py::test_long_responses_to_many_share_iterations_with_others_and_are_complete",
+        f"{UNIT}/broker/loop/test_workers.py::test_checks_of_logins_are_limited_and_delay_no_other_work",
     ),
     "12 brokers with encrypted peers and a locked ZooKeeper: a stranger neither joins nor reads": (
         f"{UNIT}/broker/authentication/test_peer_network.py::"

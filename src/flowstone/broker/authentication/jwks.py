@@ -60,7 +60,7 @@ class TokenVerifier:
         if keys is None:
             raise LoginRefused("the keys of tokens could not be read")
         now_s = self._clock.time_ms() // 1000
-        return await self._workers.compute(lambda: validate(token, keys, self._expected, now_s))
+        return await self._workers.check_login(lambda: validate(token, keys, self._expected, now_s))
 
     async def _read(self) -> None:
         self._read_at_s = self._clock.monotonic()

@@ -77,7 +77,7 @@ class Plain:
             if not hmac.compare_digest(expected.encode(), password.encode()):
                 raise LoginRefused(f"the password of {user} is wrong")
             return Step(b"", Authenticated(user))
-        if await self._credentials.workers.compute(self._check(user, password)):
+        if await self._credentials.workers.check_login(self._check(user, password)):
             return Step(b"", Authenticated(user))
         raise LoginRefused(f"the password of {user} is wrong, or there is no such user")
 

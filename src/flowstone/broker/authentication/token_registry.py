@@ -69,7 +69,7 @@ class TokenRegistry:
             return None
         found = self._credentials.get((token_id, mechanism))
         if found is None:
-            found = await self._workers.compute(lambda: self._secret.credential(mechanism, token_id))
+            found = await self._workers.check_login(lambda: self._secret.credential(mechanism, token_id))
             if len(self._credentials) >= CREDENTIALS_MAX:
                 self._credentials = {}
             self._credentials[token_id, mechanism] = found

@@ -12,11 +12,15 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
 
+from flowstone.errors import ProtocolError
 from flowstone.ports.background import request_long_slices
 from flowstone.ports.thread_pool import ThreadPool
 
 COMPUTE_THREADS = 2
 SLOW_COMPUTE_THREADS = 1
+LOGIN_THREADS = 1
+# Checks of logins that run or wait. A key derivation takes some milliseconds, so the last one waits half a second.
+LOGIN_CHECKS_MAX = 100
 
 T = TypeVar("T")
 
@@ -31,6 +35,8 @@ class Workers:
         self._slow_computers = ThreadPoolExecutor(
             SLOW_COMPUTE_THREADS, "flowstone-slow", initializer=request_long_slices
         )
+        self._login_checkers = ThreadPoolExecutor(LOGIN_THREADS, "flowstone-login", initializer=request_long_slices)
+        self._login_checks = 0
 
     def read(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run a function that reads from the disk."""
@@ -44,6 +50,21 @@ class Workers:
     def compute_slowly(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run a function that may spend longer in native code; such functions run one at a time."""
         return self._run(self._slow_computers, function)
+
+    def check_login(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a function that checks what a client logs in with; such functions run one at a time.
+
+        Raises ProtocolError if too many wait: the connection is closed, and the client tries again later.
+        """
+        if self._login_checks >= LOGIN_CHECKS_MAX:
+            raise ProtocolError(f"{LOGIN_CHECKS_MAX} logins wait to be checked")
+        self._login_checks += 1
+        future = self._run(self._login_checkers, function)
+        future.add_done_callback(self._login_checked)
+        return future
+
+    def _login_checked(self, _: object) -> None:
+        self._login_checks -= 1
 
     def resize_readers(self, reader_threads: int) -> None:
         """Change the number of threads that read; reads that run or wait are not lost."""
@@ -62,3 +83,4 @@ class Workers:
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._computers.shutdown(wait=True, cancel_futures=True)
         self._slow_computers.shutdown(wait=True, cancel_futures=True)
+        self._login_checkers.shutdown(wait=True, cancel_futures=True)

@@ -1,7 +1,8 @@
 """What happens between a listener and a connection that may send requests: the TLS handshake, and the login's gate.
 
 There is an `Admission` for each listener with TLS or SASL. Handshakes in progress count as connections. Those that take
-longer than `connection.login.timeout.ms` are closed, and so are connections that have not logged in by then.
+longer than `connection.login.timeout.ms` are closed, and so are connections that have not logged in by then. Handshakes
+and logins run in turns: however many there are, one iteration of the loop spends no more than a time slice on them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.requests.audit import LOGIN_FAILED, client_fields
 from flowstone.broker.requests.context import Services
 from flowstone.broker.requests.session import Principal
+from flowstone.ports.loops import ReadingInTurns, Turns
 from flowstone.ports.network import Channel
 from flowstone.ports.tls import TlsChannel, secure
 
@@ -39,6 +41,16 @@ LOGIN_BUFFERS_BYTES_MAX = 8 << 20
 
 class Door(Protocol):
     """The parts of the server that an admission uses."""
+
+    @property
+    def strangers(self) -> Turns:
+        """Return the turns of handshakes and logins."""
+        ...
+
+    @property
+    def encrypted_sends(self) -> Turns:
+        """Return the turns of long responses over TLS."""
+        ...
 
     def open(self, channel: Channel, listener_name: str, admit: Callable[[Connection], None] | None = None) -> None: ...
 
@@ -83,7 +95,7 @@ class Admission:
             self._door.open(channel, self._security.name, partial(self._admit, None))
             return
         try:
-            tls = secure(channel, self._context.current)
+            tls = secure(channel, self._context.current, self._door.strangers, self._door.encrypted_sends)
         except OSError:
             self._door.leave(_host(channel))
             raise
@@ -154,9 +166,10 @@ class Admission:
             self._audit(LOGIN, **client_fields(session), mechanism="SSL")
         if not self._security.has_sasl:
             return
-        login = SaslLogin(
-            self._security, self._credentials, self._clock, session, partial(self._logged_in, connection), self._audit
-        )
+        reading = ReadingInTurns(connection.on_readable, self._door.strangers)
+        connection.on_readable = reading.on_readable
+        logged_in = partial(self._logged_in, connection, reading)
+        login = SaslLogin(self._security, self._credentials, self._clock, session, logged_in, self._audit)
         connection.request_bytes_max = min(LOGIN_FRAME_BYTES_MAX, self._request_bytes_max)
         self._buffers_after_login, connection.buffers = connection.buffers, self._buffers
         connection.answer = LoginGate(login, connection.answer, self._clock).answer
@@ -167,7 +180,8 @@ class Admission:
         """Note that the connection is closed."""
         self._logins.pop(connection, None)
 
-    def _logged_in(self, connection: Connection) -> None:
+    def _logged_in(self, connection: Connection, reading: ReadingInTurns) -> None:
+        connection.on_readable = reading.end()
         connection.request_bytes_max = self._request_bytes_max
         if self._buffers_after_login is not None:
             connection.buffers = self._buffers_after_login

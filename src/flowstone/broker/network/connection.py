@@ -94,6 +94,8 @@ class Connection:
         self.answer, self.request_bytes_max = host.answer, host.request_bytes_max
         # The memory for incomplete requests, which changes with a login.
         self.buffers = host.buffers
+        # Has the connection called when the channel is readable; a login makes that wait for turns.
+        self.on_readable: Callable[[Callable[[], None] | None], None] = channel.on_readable
         self._busy_poller = host.busy_poller
         self._call_soon = asyncio.get_running_loop().call_soon  # looking up the loop is a system call each time
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
@@ -145,7 +147,7 @@ class Connection:
         if self._closed:
             return
         self._closed = True
-        self._reading = False
+        self._pause()
         self._drop_frame()
         self._outbox.close()
         self.unsent.clear()
@@ -159,7 +161,7 @@ class Connection:
             None  # breaks a reference cycle, so that a closed connection is freed without the garbage collector
         )
         self.session.on_end = self.session.login = None
-        self.answer = self._host.answer
+        self.answer, self.on_readable = self._host.answer, self._channel.on_readable
         self._stop_unmuting()
         self._channel.close()
         self.session.closed()
@@ -304,7 +306,7 @@ class Connection:
     def _pause(self) -> None:
         if self._reading:
             self._reading = False
-            self._channel.on_readable(None)
+            self.on_readable(None)
 
     def _resume(self) -> None:
         """Resume reading if no reason to pause is left; called whenever such a reason may have gone."""
@@ -319,7 +321,7 @@ class Connection:
                 self.close(str(error))
             self._schedule_flush()
         if self._reading:
-            self._channel.on_readable(self._readable)
+            self.on_readable(self._readable)
 
     def _muted(self) -> None:
         """Read nothing more until the session's mute is over, which has just begun or been prolonged."""

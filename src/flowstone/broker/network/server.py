@@ -30,6 +30,7 @@ from flowstone.broker.requests.context import Services
 from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.clock import Timer
+from flowstone.ports.loops import Turns
 from flowstone.ports.network import Channel, Listener, Network, SystemNetwork
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Server:
         # A simulated network has nothing to poll for, and its clock does not advance while polling.
         poll_s = config.idle_poll_us / 1_000_000 if isinstance(self._network, SystemNetwork) else 0.0
         self.busy_poller = BusyPoller(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
+        self.strangers, self.encrypted_sends = Turns(asyncio.get_running_loop()), Turns(asyncio.get_running_loop())
         # For listeners that have no security nothing is done and nothing is looked up.
         self._admissions = {
             name: Admission(each, services, self) for name, each in security.items() if each.has_tls or each.has_sasl

@@ -3,7 +3,10 @@ from __future__ import annotations
 import asyncio
 from threading import Event, Semaphore
 
-from flowstone.broker.loop.workers import Workers
+import pytest
+
+from flowstone.broker.loop.workers import LOGIN_CHECKS_MAX, Workers
+from flowstone.errors import ProtocolError
 
 WAIT_S = 10
 
@@ -29,6 +32,23 @@ def test_reads_that_run_and_wait_are_finished_while_the_number_of_readers_change
         workers.resize_readers(1)
         released.set()
         assert await asyncio.gather(*reads, workers.read(lambda: "another")) == ["read"] * 6 + ["another"]
+        workers.close()
+
+    asyncio.run(body())
+
+
+def test_checks_of_logins_are_limited_and_delay_no_other_work() -> None:
+    released = Event()
+
+    async def body() -> None:
+        workers = Workers(1)
+        checks = [workers.check_login(lambda: released.wait(WAIT_S)) for _ in range(LOGIN_CHECKS_MAX)]
+        with pytest.raises(ProtocolError, match="logins wait"):
+            workers.check_login(lambda: True)
+        assert await asyncio.wait_for(workers.compute(lambda: "computed"), WAIT_S) == "computed"
+        released.set()
+        assert all(await asyncio.gather(*checks))
+        assert await workers.check_login(lambda: "checked") == "checked"
         workers.close()
 
     asyncio.run(body())
