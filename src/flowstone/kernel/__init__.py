@@ -10,16 +10,27 @@ from __future__ import annotations
 from flowstone.kernel.twin import RecordsCheck, RecordsStatus
 
 try:
+    from flowstone.kernel.chosen_records_native import copy_chosen
     from flowstone.kernel.native import check_records, find_timestamp
     from flowstone.kernel.refused_records_native import find_refused
     from flowstone.kernel.stored_records_native import check_stored
 
     KERNEL = "native"
 except ImportError:
+    from flowstone.kernel.chosen_records_twin import copy_chosen
     from flowstone.kernel.refused_records_twin import find_refused
     from flowstone.kernel.stored_records_twin import check_stored
     from flowstone.kernel.twin import check_records, find_timestamp
 
     KERNEL = "python"
 
-__all__ = ["KERNEL", "RecordsCheck", "RecordsStatus", "check_records", "check_stored", "find_refused", "find_timestamp"]
+__all__ = [
+    "KERNEL",
+    "RecordsCheck",
+    "RecordsStatus",
+    "check_records",
+    "check_stored",
+    "copy_chosen",
+    "find_refused",
+    "find_timestamp",
+]

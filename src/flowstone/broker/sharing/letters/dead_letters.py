@@ -205,7 +205,7 @@ class DeadLetterQueues:
         offsets = [offset for each in letters for offset in range(each.first_offset, each.last_offset + 1)]
         left = sorted(offset for offset in offsets if offset >= start)
         while left:
-            read = partial(read_offsets, source, Reader.UNCOMMITTED, left, READ_BYTES_MAX)
+            read = partial(read_offsets, source, Reader.UNCOMMITTED, None, left, READ_BYTES_MAX)
             data, covered, missing = await read_when_cached(self._workers, source, read)
             at = 0
             while at < len(data):
