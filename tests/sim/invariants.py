@@ -33,8 +33,12 @@ MIN_IN_SYNC = int(SETTINGS["min.insync.replicas"])
 
 
 class Invariants:
-    def __init__(self, cluster: Cluster, compacted_topics: frozenset[str]) -> None:
+    def __init__(
+        self, cluster: Cluster, compacted_topics: frozenset[str], shortened_topics: frozenset[str] = frozenset()
+    ) -> None:
+        """Look at the cluster; the beginning of the shortened topics' logs may be deleted."""
         self._cluster, self._compacted_topics = cluster, compacted_topics
+        self._shortened_topics = shortened_topics
         self.violations: list[str] = []
         self._replicas: dict[tuple[int, TopicPartition], Replica] = {}
         self._lost: dict[tuple[int, TopicPartition], Replica] = {}  # as they were on the disk before the present one
@@ -132,7 +136,7 @@ class Invariants:
                 self._violated(f"R1 {partition}: b{leader} and b{machine.node_id} lead in epoch {found.leader_epoch}")
             self._commit(partition, machine.node_id, found.high_watermark.offset)
             self._look_for_stall(machine, found)
-            if found.log.log_start_offset:
+            if found.log.log_start_offset and partition.topic not in self._shortened_topics:
                 self._violated(f"retention {partition}: {machine.name} deleted up to {found.log.log_start_offset}")
 
     def _look_for_stall(self, machine: Machine, found: Partition) -> None:
