@@ -1,14 +1,14 @@
 /* The copy of the records of a batch that have chosen offsets, for readers that need only a part of it.
  *
  * Records are copied unchanged, so the new batch keeps the base offset and the base timestamp. Like every loop of the
- * kernel it reads nothing outside the range it was given. chosen_records_twin.py implements the same in Python.
+ * kernel it reads nothing outside the range it was given. stored_records_twin.py implements the same in Python.
  */
 
 #include <string.h>
 
 #include "records.h"
 
-/* Filled and read by chosen_records_native.py: keep the order there. */
+/* Filled and read by stored_records_native.py: keep the order there. */
 struct copy_chosen_call {
     int64_t position, size, record_count;
     const int64_t *ranges; /* pairs of the first and last offset delta, in order and disjoint */

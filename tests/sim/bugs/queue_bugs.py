@@ -11,7 +11,7 @@ from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.led_share_partition import LedSharePartition
 from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues
 from flowstone.broker.sharing.lock_queue import LockQueue
-from flowstone.broker.sharing.log_reads import _Aborts
+from flowstone.broker.sharing.reads.log_reads import _Aborts
 from flowstone.broker.sharing.share_changes import Change
 from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.share_partition import SharePartition

@@ -17,11 +17,11 @@ from functools import partial
 from flowstone.broker.sharing.acknowledgements import Acknowledgement
 from flowstone.broker.sharing.delays import bounded
 from flowstone.broker.sharing.fair_shares import FairShares
-from flowstone.broker.sharing.keyed_reads import index_more, read_offsets
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.letters.letter_writer import LetterWriter
-from flowstone.broker.sharing.log_reads import read_log
-from flowstone.broker.sharing.recent_batches import RecentBatches
+from flowstone.broker.sharing.reads.keyed_reads import index_more, read_offsets
+from flowstone.broker.sharing.reads.log_reads import read_log
+from flowstone.broker.sharing.reads.recent_batches import RecentBatches
 from flowstone.broker.sharing.share_config import share_config
 from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.share_services import FENCED, Fetched, ShareServices, Waiter, told

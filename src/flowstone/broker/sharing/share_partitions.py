@@ -13,7 +13,7 @@ from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.led_share_partition import LedSharePartition
 from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues
-from flowstone.broker.sharing.recent_batches import KeptBatches
+from flowstone.broker.sharing.reads.recent_batches import KeptBatches
 from flowstone.broker.sharing.share_services import ShareCounts, ShareServices
 from flowstone.broker.sharing.share_sessions import MemberKey, Place, ShareSession, ShareSessions
 from flowstone.cluster.metadata import Metadata

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from flowstone.broker.sharing.delays import not_before_ms
 from flowstone.broker.sharing.keyed_share_partition import KeyedRecord, KeyedSharePartition
-from flowstone.broker.sharing.log_reads import LogRead, read_log
-from flowstone.broker.sharing.recent_batches import RecentBatches
+from flowstone.broker.sharing.reads.log_reads import LogRead, read_log
+from flowstone.broker.sharing.reads.recent_batches import RecentBatches
 from flowstone.errors import ApiError
 from flowstone.log.segments.cached_reads import NotCached
 from flowstone.replication.partition import Partition

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flowstone.broker.sharing.acquisition import Acquired, LogBatch
 from flowstone.broker.sharing.delays import DELIVER_AFTER_BYTES, not_before_ms
-from flowstone.broker.sharing.recent_batches import RecentBatches
+from flowstone.broker.sharing.reads.recent_batches import RecentBatches
 from flowstone.coordinator.share.records import Delay
 from flowstone.errors import ApiError
 from flowstone.log.segments.cached_reads import LogSlice, NotCached, read_cached

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flowstone.broker.sharing import recent_batches
-from flowstone.broker.sharing.recent_batches import KeptBatches, RecentBatches, only_records
+from flowstone.broker.sharing.reads import recent_batches
+from flowstone.broker.sharing.reads.recent_batches import KeptBatches, RecentBatches, only_records
 from flowstone.coordinator.share.records import Delay, ShareKey
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record, build_batch, checksum_matches, decode_records, parse_header
