@@ -4,7 +4,8 @@ Held to RELIABILITY: one leader per partition and epoch (R1), the same bytes and
 epoch (R2), every member of the in-sync replicas has, durably, all that was ever committed (R3, R4, R5), and an
 acknowledgement means as many durable copies as min.insync.replicas asks for (R8). No high watermark moves without a
 lease (R7), and none stays for long where all that are in sync have told their leader that they have more. No log loses
-its beginning: nothing gets old enough here. The bytes of logs that are compacted are not looked at.
+its beginning: nothing gets old enough here. The bytes of logs that are compacted, or whose
+beginning is deleted, are not looked at.
 """
 
 from __future__ import annotations
@@ -33,12 +34,8 @@ MIN_IN_SYNC = int(SETTINGS["min.insync.replicas"])
 
 
 class Invariants:
-    def __init__(
-        self, cluster: Cluster, compacted_topics: frozenset[str], shortened_topics: frozenset[str] = frozenset()
-    ) -> None:
-        """Look at the cluster; the beginning of the shortened topics' logs may be deleted."""
+    def __init__(self, cluster: Cluster, compacted_topics: frozenset[str]) -> None:
         self._cluster, self._compacted_topics = cluster, compacted_topics
-        self._shortened_topics = shortened_topics
         self.violations: list[str] = []
         self._replicas: dict[tuple[int, TopicPartition], Replica] = {}
         self._lost: dict[tuple[int, TopicPartition], Replica] = {}  # as they were on the disk before the present one
@@ -136,7 +133,7 @@ class Invariants:
                 self._violated(f"R1 {partition}: b{leader} and b{machine.node_id} lead in epoch {found.leader_epoch}")
             self._commit(partition, machine.node_id, found.high_watermark.offset)
             self._look_for_stall(machine, found)
-            if found.log.log_start_offset and partition.topic not in self._shortened_topics:
+            if found.log.log_start_offset:
                 self._violated(f"retention {partition}: {machine.name} deleted up to {found.log.log_start_offset}")
 
     def _look_for_stall(self, machine: Machine, found: Partition) -> None:
