@@ -15,6 +15,7 @@ FINDING_SECONDS_MAX = 60
 # Of each target, a check of the kernel without which it reads or writes too far: file, check, what is left of it.
 PLANTED = {
     "check_records": ("records.h", "if (*length > end - *at)", "if (*length > end - *at + 64)"),
+    "chosen_records": ("records.h", "if (length > end - *at)", "if (length > end - *at + 64)"),
     "find_timestamp": ("records.h", "if (length > end - *at)", "if (length > end - *at + 64)"),
     "columns": ("columns.c", "capacity_bytes - column->size_bytes;", "capacity_bytes;"),
     "key_map": ("records.h", "if (*length > end - *at)", "if (*length > end - *at + 64)"),

@@ -24,7 +24,7 @@ from .history import ClusterHistory
 
 FETCH_BYTES = 48 << 10
 FETCH_WAIT_MS = 500
-LATEST = -1
+LATEST, EARLIEST = -1, -2
 CONSUMER_REPLICA_ID = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 PAUSE_S_MAX = 0.05
@@ -95,9 +95,16 @@ class PartitionFetches:
 
     async def end_offset(self) -> int:
         """Return the end as the leader tells it, or the last stable offset to a reader of committed data."""
+        return await self._offset_at(LATEST)
+
+    async def start_offset(self) -> int:
+        """Return the log start offset as the leader tells it."""
+        return await self._offset_at(EARLIEST)
+
+    async def _offset_at(self, timestamp: int) -> int:
         topic, index = self._partition
         epoch = self.client.leader_epoch(self._partition)
-        wanted = ListOffsetsRequestPartition(partition_index=index, timestamp=LATEST, current_leader_epoch=epoch)
+        wanted = ListOffsetsRequestPartition(partition_index=index, timestamp=timestamp, current_leader_epoch=epoch)
         topics = [ListOffsetsRequestTopic(name=topic, partitions=[wanted])]
         request = ListOffsetsRequest(
             replica_id=CONSUMER_REPLICA_ID, isolation_level=self._isolation_level, topics=topics

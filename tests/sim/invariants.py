@@ -4,7 +4,8 @@ Held to RELIABILITY: one leader per partition and epoch (R1), the same bytes and
 epoch (R2), every member of the in-sync replicas has, durably, all that was ever committed (R3, R4, R5), and an
 acknowledgement means as many durable copies as min.insync.replicas asks for (R8). No high watermark moves without a
 lease (R7), and none stays for long where all that are in sync have told their leader that they have more. No log loses
-its beginning: nothing gets old enough here. The bytes of logs that are compacted are not looked at.
+its beginning: nothing gets old enough here. The bytes of logs that are compacted, or whose
+beginning is deleted, are not looked at.
 """
 
 from __future__ import annotations

@@ -41,8 +41,9 @@ from .loop import SimulatedLoop
 from .member import Member
 from .operator import Operator
 from .producer import Producer
+from .queues.load import COMPACTED as COMPACTED_TASKS
+from .queues.load import TASKS, QueueLoad
 from .queues.load import TOPICS as QUEUE_TOPICS
-from .queues.load import QueueLoad
 from .transactions.load import BALANCES, NewTopic, TransactionLoad
 from .transactions.load import TOPICS as TRANSACTION_TOPICS
 
@@ -103,7 +104,7 @@ class Simulation:
         self.loop = SimulatedLoop()
         self.cluster = Cluster(self.loop, self._random, BROKER_COUNT, self.note)
         self.history = ClusterHistory()
-        self.invariants = Invariants(self.cluster, frozenset({BALANCES}))
+        self.invariants = Invariants(self.cluster, frozenset({BALANCES, COMPACTED_TASKS, TASKS}))
         self.history.on_acknowledged = self.invariants.acknowledged
         self._process = self.cluster.new_process("clients")
         self._clock = ProcessClock(self.loop)

@@ -91,6 +91,7 @@ REASONS = {
     "src/flowstone/broker/requests": BY_REQUESTS,
     "src/flowstone/broker/sharing": BY_REQUESTS,
     "src/flowstone/broker/sharing/letters": BY_REQUESTS,
+    "src/flowstone/broker/sharing/reads": BY_REQUESTS,
     "src/flowstone/broker/topics": BY_REQUESTS,
     "src/flowstone/cli": BY_COMMAND,
     "src/flowstone/cli/access": BY_COMMAND,

@@ -12,14 +12,23 @@ from flowstone.kernel.twin import RecordsCheck, RecordsStatus
 try:
     from flowstone.kernel.native import check_records, find_timestamp
     from flowstone.kernel.refused_records_native import find_refused
-    from flowstone.kernel.stored_records_native import check_stored
+    from flowstone.kernel.stored_records_native import check_stored, copy_chosen
 
     KERNEL = "native"
 except ImportError:
     from flowstone.kernel.refused_records_twin import find_refused
-    from flowstone.kernel.stored_records_twin import check_stored
+    from flowstone.kernel.stored_records_twin import check_stored, copy_chosen
     from flowstone.kernel.twin import check_records, find_timestamp
 
     KERNEL = "python"
 
-__all__ = ["KERNEL", "RecordsCheck", "RecordsStatus", "check_records", "check_stored", "find_refused", "find_timestamp"]
+__all__ = [
+    "KERNEL",
+    "RecordsCheck",
+    "RecordsStatus",
+    "check_records",
+    "check_stored",
+    "copy_chosen",
+    "find_refused",
+    "find_timestamp",
+]

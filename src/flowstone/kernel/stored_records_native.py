@@ -1,26 +1,36 @@
-"""Native check of a stored batch's records. Importing it raises ImportError if the library lacks the call."""
+"""Native check and partial copy of a stored batch's records.
+
+Importing it raises ImportError if the library lacks the calls.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from array import array
+from collections.abc import Sequence
 from struct import Struct
 
 from flowstone.kernel.native import _run as run
 from flowstone.kernel.native import releasing_library as library
+from flowstone.kernel.stored_records_twin import Chosen
 from flowstone.kernel.twin import RecordsStatus, out_of_bounds
 from flowstone.types import Bytes
 
-# struct check_stored_call of stored_records.c: the arguments, then the results.
+# struct check_stored_call of stored_records.c, copy_chosen_call of chosen_records.c: the arguments, then the results.
 _Call = ctypes.c_int64 * 6
+_CopyCall = ctypes.c_int64 * 10
 _ARGUMENTS = Struct("=4q")
 _STATUSES = tuple(RecordsStatus)
 
 try:
     _check = library.flowstone_check_stored
+    _copy = library.flowstone_copy_chosen
 except AttributeError as error:
     raise ImportError(f"the native kernel does not check stored records: {error}") from error
 _check.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
 _check.restype = None
+_copy.argtypes = (ctypes.c_char_p, ctypes.c_void_p)
+_copy.restype = None
 
 
 def check_stored(
@@ -32,3 +42,20 @@ def check_stored(
     _ARGUMENTS.pack_into(call, 0, position, size, record_count, last_offset_delta)
     run(_check, buffer, call)
     return _STATUSES[call[4]], call[5]
+
+
+def copy_chosen(
+    buffer: bytes, position: int, size: int, record_count: int, ranges: Sequence[tuple[int, int]]
+) -> Chosen | None:
+    if position < 0 or size < 0 or position + size > len(buffer):
+        raise out_of_bounds(buffer, position, size)
+    pairs = array("q", [delta for pair in ranges for delta in pair])
+    output = ctypes.create_string_buffer(size) if size else ctypes.create_string_buffer(1)
+    call = _CopyCall(
+        position, size, record_count, pairs.buffer_info()[0], len(ranges), ctypes.addressof(output), 0, 0, 0, 0
+    )
+    _copy(buffer, ctypes.byref(call))
+    status, output_size, chosen_count, last_delta = call[6:]
+    if status:
+        return None
+    return Chosen(bytes(memoryview(output)[:output_size]), chosen_count, last_delta)

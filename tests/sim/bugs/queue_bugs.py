@@ -11,6 +11,7 @@ from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.led_share_partition import LedSharePartition
 from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues
 from flowstone.broker.sharing.lock_queue import LockQueue
+from flowstone.broker.sharing.reads.log_reads import _Aborts
 from flowstone.broker.sharing.share_changes import Change
 from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.share_partition import SharePartition
@@ -110,6 +111,11 @@ def letters_without_sequences() -> Patches:
     yield patch("flowstone.log.partition.producer_state.ProducerStates.check", lambda *arguments: None)
 
 
+def aborted_records_are_delivered() -> Patches:
+    """A group that reads committed records gets those of aborted transactions too."""
+    yield patch.object(_Aborts, "has", lambda self, header, read: False)
+
+
 BUGS = {
     bug.name: bug
     for bug in (
@@ -122,5 +128,6 @@ BUGS = {
         Bug(start_passes_an_unfinished_record, ("I8 lost",), loads=QUEUES),
         Bug(read_without_the_updates, ("accepted and delivered",), loads=QUEUES),
         Bug(letters_without_sequences, ("I8 letter",), loads=QUEUES),
+        Bug(aborted_records_are_delivered, ("aborted",), loads=QUEUES),
     )
 }

@@ -26,6 +26,7 @@ class Group(NamedTuple):
     is_keyed: bool
     delivery_count_limit: int
     backoff_s: float
+    is_committed: bool = False  # share.isolation.level=read_committed
 
 
 class Delivered(NamedTuple):
@@ -33,6 +34,7 @@ class Delivered(NamedTuple):
 
     key: bytes | None
     count: int
+    is_doomed: bool = False  # of a transaction that is aborted
 
 
 class Letter(NamedTuple):
@@ -41,6 +43,13 @@ class Letter(NamedTuple):
     group: str
     partition: TopicPartition
     offset: int
+
+
+class StoredTasks(NamedTuple):
+    """What a partition's log has in the end."""
+
+    offsets: frozenset[int]  # of records
+    aborted: frozenset[int]
 
 
 @dataclass
@@ -56,12 +65,21 @@ class Record:
 
 
 class QueueHistory:
-    def __init__(self, history: ClusterHistory) -> None:
-        self._history = history
+    def __init__(self, history: ClusterHistory, compacted: str = "") -> None:
+        """`compacted` is the topic whose older records of a key may vanish, so that their order is not checked."""
+        self._history, self._compacted = history, compacted
+        self._deleted_to: dict[TopicPartition, int] = {}
         self.records: dict[tuple[str, TopicPartition], dict[int, Record]] = defaultdict(dict)
         self._by_key: dict[tuple[str, TopicPartition, bytes], list[int]] = defaultdict(list)
         self._unheard: Counter[tuple[str, TopicPartition]] = Counter()
         self.accepted_count = 0
+
+    def delete(self, partition: TopicPartition, offset: int) -> None:
+        """Note that all records before an offset are about to be deleted, which finishes them."""
+        self._deleted_to[partition] = max(self._deleted_to.get(partition, 0), offset)
+
+    def _may_be_deleted(self, partition: TopicPartition, offset: int) -> bool:
+        return partition.topic == self._compacted or offset < self._deleted_to.get(partition, 0)
 
     def unanswered(self, group: Group, partition: TopicPartition) -> None:
         """Note a fetch whose response never came."""
@@ -77,7 +95,9 @@ class QueueHistory:
         now_s: float,
     ) -> None:
         """Note that a worker has a record, by a fetch that it sent at `asked_s`."""
-        key, count = delivered
+        key, count, is_doomed = delivered
+        if is_doomed and group.is_committed:
+            self._note("aborted", group, partition, offset, "a record of an aborted transaction was delivered")
         records = self.records[group.name, partition]
         record = records.get(offset)
         if record is None:
@@ -98,7 +118,8 @@ class QueueHistory:
 
     def _first(self, group: Group, partition: TopicPartition, offset: int, key: bytes) -> None:
         before = self._by_key[group.name, partition, key]
-        if before and before[-1] > offset and not self._unheard[group.name, partition]:
+        is_late = bool(before) and before[-1] > offset and not self._may_be_deleted(partition, offset)
+        if is_late and not self._unheard[group.name, partition]:
             self._note("I2 first delivery", group, partition, offset, f"{before[-1]} of the key {key!r} came before")
         before.append(offset)
         before.sort()
@@ -108,11 +129,15 @@ class QueueHistory:
         for lower in self._by_key[group.name, partition, key]:
             if lower >= offset:
                 break
+            if self._may_be_deleted(partition, lower):
+                continue
             if not self._may_be_finished(group, partition, records[lower]):
                 self._note("I3 key order", group, partition, offset, f"{lower} of the key {key!r} is unfinished")
 
     def _check_higher(self, group: Group, partition: TopicPartition, offset: int, key: bytes, asked_s: float) -> None:
         """A record that is delivered again was unfinished: no later one of its key may have been delivered."""
+        if self._may_be_deleted(partition, offset):
+            return
         records = self.records[group.name, partition]
         for higher in self._by_key[group.name, partition, key]:
             if higher > offset and records[higher].delivered_s < asked_s:
@@ -149,17 +174,21 @@ class QueueHistory:
         if kind == "release" and is_timed and group.backoff_s and not is_last:
             record.not_before_s = sent_s + group.backoff_s * 2 ** (count - 1)
 
-    def check(self, groups: Sequence[Group], ends: Mapping[TopicPartition, int], letters: Sequence[Letter]) -> None:
-        """Hold the end of everything to it: all records are finished, and each letter is there once."""
+    def check(
+        self, groups: Sequence[Group], stored: Mapping[TopicPartition, StoredTasks], letters: Sequence[Letter]
+    ) -> None:
+        """Hold the end of everything to it: all records in the logs are finished, and each letter is there once."""
         counted = Counter(letters)
         for letter, count in counted.items():
             if count > 1:
                 group = next(each for each in groups if each.name == letter.group)
                 self._note("I8 letter", group, letter.partition, letter.offset, f"{count} letters")
         for group in groups:
-            for partition, end in ends.items():
+            for partition, (offsets, aborted) in stored.items():
                 records = self.records[group.name, partition]
-                for offset in range(end):
+                for offset in sorted(offsets - aborted if group.is_committed else offsets):
+                    if offset < self._deleted_to.get(partition, 0):  # a new leader may not know that
+                        continue
                     is_accepted = offset in records and "accept" in records[offset].asked
                     if not is_accepted and not counted[Letter(group.name, partition, offset)]:
                         told = records.get(offset, "was never delivered")

@@ -9,6 +9,7 @@ from typing import Any
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
+from flowstone.wire.end_markers import read_end_marker
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     IncrementalAlterConfigsRequest,
@@ -19,40 +20,35 @@ from flowstone.wire.messages import (
     InitializeShareGroupStateRequestPartition,
     InitializeShareGroupStateRequestTopic,
     InitializeShareGroupStateResponse,
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-    ProduceResponse,
 )
-from flowstone.wire.record_batch import Record, build_batch, decode_records
-from tests.faults.checker import ACKS_ALL
+from flowstone.wire.record_batch import Record, decode_records, parse_header
 from tests.sim.client import Client, Unanswered
 from tests.sim.cluster import Cluster
 from tests.sim.consumer import PartitionFetches
 from tests.sim.history import ClusterHistory
-from tests.sim.transactions.load import NewTopic
+from tests.sim.transactions.load import COMPACTION, NewTopic
 from tests.support.wire_client import whole_batches
 
-from .history import Group, Letter, QueueHistory
-from .worker import POISON, Worker
+from .history import Group, Letter, QueueHistory, StoredTasks
+from .sender import Deleter, Sender, TransactionalSender
+from .worker import Worker
 
-TASKS, LETTERS = "tasks", "dlq.tasks"
+# The records of the second topic are compacted all the time.
+TASKS, COMPACTED, LETTERS = "tasks", "latest-tasks", "dlq.tasks"
 PARTITIONS = 2
 TOPICS = [
     NewTopic(TASKS, PARTITIONS),
+    NewTopic(COMPACTED, 1, COMPACTION),
     NewTopic(LETTERS, 1, {"errors.deadletterqueue.group.enable": "true"}),
 ]
 GROUPS = (Group("keyed", True, 4, 0.4), Group("free", False, 4, 0.0))
 GROUP_RESOURCE, SHARE_COORDINATOR = 32, 2
 WORKERS = 2  # of each group for each partition
-KEYS = (None, b"k0", b"k1", b"k2", b"k3")
-VALUES = (*[b"task"] * 19, POISON)
-BATCH_MAX = 5
+COMMITTED_SHARE = 0.6  # of the groups that read committed records alone
 BACKOFF_MAX_MS = 2000
-PAUSE_S_MAX = 0.25
-PRODUCE_TIMEOUT_MS = 1500
-# Nothing is left when all workers have heard so often that there is nothing: longer than locks and delays last.
-QUIET_MIN = 30
+# Nothing is left when all workers have heard so often that there is nothing: longer than locks, delays and
+# transactions last.
+QUIET_MIN = 45
 MakeClient = Callable[[dict[type[Message], int] | None], Client]
 
 
@@ -60,23 +56,27 @@ class QueueLoad:
     def __init__(self, make_client: MakeClient, history: ClusterHistory, cluster: Cluster) -> None:
         self._client = make_client(None)
         self._cluster = cluster
-        self.history = QueueHistory(history)
-        self.partitions = [TopicPartition(TASKS, index) for index in range(PARTITIONS)]
+        self.history = QueueHistory(history, COMPACTED)
+        plain = [TopicPartition(TASKS, index) for index in range(PARTITIONS)]
+        self.partitions = [*plain, TopicPartition(COMPACTED, 0)]
+        random = self._client.random
+        self._groups = [each._replace(is_committed=random.random() < COMMITTED_SHARE) for each in GROUPS]
+        self._sender = Sender(make_client(None), self.partitions, COMPACTED)
+        self._transactions = TransactionalSender(make_client, self._sender, self.partitions)
+        self._deleter = Deleter(make_client(None), self._sender, self.history, plain)
         self._workers = [
             Worker(
                 make_client(None),
                 self.history,
                 group,
-                f"{group.name}-{partition.partition}-{number}",
+                f"{group.name}-{partition}-{number}",
                 partition,
                 self._are_clocks_right,
             )
-            for group in GROUPS
+            for group in self._groups
             for partition in self.partitions
             for number in range(WORKERS)
         ]
-        self.sent_count = 0
-        self._is_sending = True
 
     def _are_clocks_right(self) -> bool:
         return not any(machine.clock.jumped_ms for machine in self._cluster.machines)
@@ -87,22 +87,25 @@ class QueueLoad:
 
     async def _run(self) -> None:
         await _until_answered(self._client, self._configure)
-        await _until_answered(self._client, lambda: self._client.learn(TASKS))
-        for group in GROUPS:
+        for topic in (TASKS, COMPACTED):
+            await _until_answered(self._client, lambda topic=topic: self._client.learn(topic))
+        for group in self._groups:
             for partition in self.partitions:
                 await _until_answered(self._client, lambda group=group, at=partition: self._initialize(group, at))
-        await asyncio.gather(self._send(), *(worker.run() for worker in self._workers))
+        clients = self._sender, self._transactions, self._deleter, *self._workers
+        await asyncio.gather(*(each.run() for each in clients))
 
     # Beginning
 
     async def _configure(self) -> None:
         resources = []
-        for group in GROUPS:
+        for group in self._groups:
             settings = {
                 "errors.deadletterqueue.topic.name": LETTERS,
                 "share.delivery.count.limit": str(group.delivery_count_limit),
                 "share.redelivery.backoff.ms": str(int(group.backoff_s * 1000)),
                 "share.redelivery.backoff.max.ms": str(BACKOFF_MAX_MS),
+                "share.isolation.level": "read_committed" if group.is_committed else "read_uncommitted",
                 "share.ordering": "key" if group.is_keyed else "none",
             }
             configs = [
@@ -132,35 +135,11 @@ class QueueLoad:
             self._client.forget_coordinator(key, SHARE_COORDINATOR)
             raise Unanswered(ErrorCode(code).name)
 
-    # Sending
-
-    async def _send(self) -> None:
-        random = self._client.random
-        while self._is_sending:
-            partition = random.choice(self.partitions)
-            now_ms = self._client.clock.time_ms()
-            records = [
-                Record(index, now_ms, random.choice(KEYS), random.choice(VALUES))
-                for index in range(random.randint(1, BATCH_MAX))
-            ]
-            data = [ProduceRequestPartition(index=partition.partition, records=build_batch(records))]
-            topics = [ProduceRequestTopic(name=TASKS, topic_id=self._client.topic_ids[TASKS], partition_data=data)]
-            request = ProduceRequest(acks=ACKS_ALL, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=topics)
-            try:
-                answer = await self._client.ask_leader(partition, request, ProduceResponse)
-                if answer.responses[0].partition_responses[0].error_code:
-                    raise Unanswered("refused")
-                self.sent_count += len(records)
-            except Unanswered:
-                self._client.forget_leader(partition)
-                await self._client.back_off()
-            await self._client.clock.sleep(random.uniform(0, PAUSE_S_MAX))
-
     # The end
 
     def finish(self) -> None:
         """Send no more, and accept everything."""
-        self._is_sending = False
+        self._sender.is_stopping = True
         for worker in self._workers:
             worker.is_finishing = True
 
@@ -171,11 +150,40 @@ class QueueLoad:
         """Read everything and hold it to what is known. Nothing is written any more."""
         for worker in self._workers:
             worker.is_stopping = True
-        ends = {}
+        stored = {}
         for partition in self.partitions:
-            ends[partition] = await _until_answered(self._client, PartitionFetches(self._client, partition).end_offset)
+            stored[partition] = await _until_answered(self._client, lambda at=partition: self._stored(at))
         letters = await _until_answered(self._client, self._letters)
-        self.history.check(GROUPS, ends, letters)
+        self.history.check(self._groups, stored, letters)
+
+    async def _stored(self, partition: TopicPartition) -> StoredTasks:
+        """Return the offsets of the records in a log, and which of them are of aborted transactions.
+
+        Replicas compact on their own: of a compacted log these are only the last record of each key.
+        """
+        fetches = PartitionFetches(self._client, partition)
+        end_offset, position = await fetches.end_offset(), await fetches.start_offset()
+        keys, aborted, ongoing = dict[int, bytes | None](), set[int](), dict[int, set[int]]()
+        while position < end_offset:
+            code, answer, _ = await fetches.fetch(position)
+            if code is not ErrorCode.NONE:
+                raise Unanswered(code.name)
+            for batch in whole_batches(bytes(answer.records or b"")):
+                header = parse_header(batch)
+                if header.is_control:
+                    marker = read_end_marker(batch, 0, header)
+                    written = ongoing.pop(header.producer_id, set())
+                    aborted |= set() if marker is None or marker.is_commit else written
+                else:
+                    found = {record.offset: record.key for record in decode_records(batch)}
+                    keys |= found
+                    if header.is_transactional:
+                        ongoing.setdefault(header.producer_id, set()).update(found)
+                position = max(position, header.next_offset)
+        offsets = set(keys)
+        if partition.topic == COMPACTED:
+            offsets = set({key: offset for offset, key in keys.items() if offset not in aborted}.values())
+        return StoredTasks(frozenset(offsets), frozenset(aborted))
 
     async def _letters(self) -> list[Letter]:
         partition = TopicPartition(LETTERS, 0)

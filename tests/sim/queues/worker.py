@@ -24,11 +24,13 @@ from .history import Delivered, Group, QueueHistory
 
 FETCH_WAIT_MS, FETCH_BYTES, FETCH_RECORDS = 200, 4096, 12
 PAUSE_S_MAX = 0.3
-TYPES = {"accept": 1, "release": 2, "reject": 3}
+TYPES = {"gap": 0, "accept": 1, "release": 2, "reject": 3}
 # What is done with records: what is kept is not acknowledged, so that its lock ends.
 DECISIONS, WEIGHTS = ("accept", "release", "reject", "keep"), (78, 10, 5, 7)
 # Records with this value are released until they are given up.
 POISON = b"poison"
+# Records of transactions that are aborted in any case have this one.
+DOOMED = b"doomed"
 OPENING_EPOCH = 0
 
 
@@ -77,6 +79,8 @@ class Worker:
             self._peer = leader
         decided, self._decided = self._decided, []
         for offset, kind, _ in decided:
+            if kind == "gap":
+                continue
             self._history.ask(self.group, self.partition, offset, kind)
         asked_s = self.client.clock.monotonic()
         try:
@@ -99,6 +103,8 @@ class Worker:
         if found.acknowledge_error_code == ErrorCode.NONE:
             is_timed = self._are_clocks_right()
             for offset, kind, count in decided:
+                if kind == "gap":
+                    continue
                 times_s = asked_s, now_s
                 self._history.acknowledged(self.group, self.partition, offset, kind, count, times_s, is_timed=is_timed)
         if found.error_code:
@@ -112,7 +118,11 @@ class Worker:
         self.quiet_count = 0 if found.acquired_records else self.quiet_count + 1
         for each in found.acquired_records:
             for offset in range(each.first_offset, each.last_offset + 1):
-                delivered = Delivered(records[offset].key, each.delivery_count)
+                if offset not in records:  # compaction has removed it
+                    self._decided.append(Decided(offset, "gap", each.delivery_count))
+                    continue
+                is_doomed = records[offset].value == DOOMED
+                delivered = Delivered(records[offset].key, each.delivery_count, is_doomed)
                 self._history.deliver(self.group, self.partition, offset, delivered, asked_s, now_s)
                 self._decide(offset, each.delivery_count, is_poison=records[offset].value == POISON)
 

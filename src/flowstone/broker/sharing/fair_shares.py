@@ -34,11 +34,15 @@ class FairShares:
         if begun is None:
             return
         begun_s, before = begun
-        if has_more:
+        elapsed_s = now_s - begun_s
+        if has_more and elapsed_s < AHEAD_S:
             self._begun[member] = begun_s, before + count
             return
-        del self._begun[member]
-        speed = (before + count) / max(now_s - begun_s, ELAPSED_S_MIN)
+        if has_more:  # some members always hold records, for example one that is stuck
+            self._begun[member] = now_s, 0
+        else:
+            del self._begun[member]
+        speed = (before + count) / max(elapsed_s, ELAPSED_S_MIN)
         known = self._speeds.get(member)
         self._speeds[member] = speed if known is None else known + NEWEST_WEIGHT * (speed - known)
         self._typical += NEWEST_WEIGHT * (speed - self._typical)

@@ -135,11 +135,13 @@ class KeyedSharePartition(SharePartition):
             heapq.heappush(self._ready, heapq.heappop(self._later)[1])
         found: list[int] = []
         range_count = 0
+        each: Range | None = None  # the range of the offset before, which mostly has this one too
         while self._ready and len(found) < count and range_count < ACQUIRED_MAX:
             offset = heapq.heappop(self._ready)
             if (found and found[-1] == offset) or not self._is_head(offset):
                 continue
-            (each,) = self.window.overlapping(offset, offset)
+            if each is None or not each.first <= offset <= each.last:
+                (each,) = self.window.overlapping(offset, offset)
             if each.state is not AVAILABLE:
                 continue
             if each.not_before_ms > now_ms:

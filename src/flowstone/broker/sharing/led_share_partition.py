@@ -17,10 +17,11 @@ from functools import partial
 from flowstone.broker.sharing.acknowledgements import Acknowledgement
 from flowstone.broker.sharing.delays import bounded
 from flowstone.broker.sharing.fair_shares import FairShares
-from flowstone.broker.sharing.keyed_reads import index_more, read_offsets
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.letters.letter_writer import LetterWriter
-from flowstone.broker.sharing.log_reads import read_log
+from flowstone.broker.sharing.reads.keyed_reads import index_more, read_offsets
+from flowstone.broker.sharing.reads.log_reads import read_log
+from flowstone.broker.sharing.reads.recent_batches import RecentBatches
 from flowstone.broker.sharing.share_config import share_config
 from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.share_services import FENCED, Fetched, ShareServices, Waiter, told
@@ -47,7 +48,7 @@ STARTS_MAX = 4
 class LedSharePartition:
     def __init__(self, key: ShareKey, partition: Partition, services: ShareServices) -> None:
         self.key, self.partition = key, partition
-        self._states, self._settings, self._clock, self.workers, dead_letters, self._counts, slots = services
+        self._states, self._settings, self._clock, self.workers, dead_letters, self._counts, kept, slots = services
         self._letters = LetterWriter(key, partition, dead_letters, self._settings, self._store_letters)
         self._copying: asyncio.Task[None] | None = None
         self.leader_epoch = partition.leader_epoch
@@ -60,6 +61,7 @@ class LedSharePartition:
         self._watched: Watchers | None = None  # of the log, while fetches wait
         self._reader = Reader.UNCOMMITTED
         self._shares = FairShares()
+        self._recent = RecentBatches(key, self.leader_epoch, kept)
         self._state_epoch = 0
         self._answers: dict[int, list[Promise[ErrorCode]]] = {}  # by the number of the write
         self._writing = 0
@@ -187,25 +189,26 @@ class LedSharePartition:
             offset = machine.next_offset(now_ms)
             if offset is None:
                 return None
-            found = read_log(self.partition, self._reader, offset, max_bytes)
+            found = read_log(self.partition, self._reader, offset, max_bytes, self._recent)
             if found is None:
                 return None
             acquired = machine.acquire(member, offset, found, now_ms, max_records, strict=strict)
             self._changed(machine)
             if acquired:
-                return Fetched(found.slice_of(acquired), acquired)
+                return Fetched(found.records_of(acquired), acquired)
         return None
 
     def _fetch_by_key(
         self, machine: KeyedSharePartition, member: str, max_bytes: int, max_records: int, now_ms: int
     ) -> Fetched | None:
         machine.log_start_moved(self.partition.log.log_start_offset)
-        has_more = index_more(machine, self.partition, self._reader, now_ms, max_records)
+        source = self.partition, self._reader, self._recent
+        has_more = index_more(machine, *source, now_ms, max_records)
         candidates = machine.candidates(now_ms, max_records)
         records, covered, missing = b"", list[int](), list[int]()
         try:
             if candidates:
-                records, covered, missing = read_offsets(self.partition, self._reader, candidates, max_bytes)
+                records, covered, missing = read_offsets(*source, candidates, max_bytes)
         finally:
             machine.give_back(set(candidates).difference(covered, missing))
         machine.archive_missing(missing)

@@ -13,6 +13,7 @@ from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.led_share_partition import LedSharePartition
 from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues
+from flowstone.broker.sharing.reads.recent_batches import KeptBatches
 from flowstone.broker.sharing.share_services import ShareCounts, ShareServices
 from flowstone.broker.sharing.share_sessions import MemberKey, Place, ShareSession, ShareSessions
 from flowstone.cluster.metadata import Metadata
@@ -43,7 +44,9 @@ class SharePartitions:
         dead_letters = DeadLetterQueues(metadata, partitions, states.peers, clock, workers, producer_expiration_ms)
         self.counts = ShareCounts()
         load_slots = asyncio.Semaphore(LOADS_AT_ONCE)
-        self._services = ShareServices(states, settings, clock, workers, dead_letters, self.counts, load_slots)
+        self._services = ShareServices(
+            states, settings, clock, workers, dead_letters, self.counts, KeptBatches(), load_slots
+        )
         self.sessions = ShareSessions(self._session_closed)
         self._led: dict[ShareKey, LedSharePartition] = {}
         self._sweep_at = SWEEP_INTERVAL

@@ -11,6 +11,7 @@ from flowstone.broker.coordinators.share.share_states import ShareStates
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.acquisition import Acquired
 from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues
+from flowstone.broker.sharing.reads.recent_batches import KeptBatches
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.segments.cached_reads import LogSlice
@@ -59,6 +60,7 @@ class ShareServices(NamedTuple):
     workers: Workers
     dead_letters: DeadLetterQueues
     counts: ShareCounts
+    kept_batches: KeptBatches
     # Held while the state of a share partition is loaded: the event loop handles all that have loaded in one turn.
     load_slots: asyncio.Semaphore
 

@@ -35,3 +35,11 @@ def test_a_new_member_is_expected_to_be_as_fast_as_the_others() -> None:
     assert shares.limit("new", 8, WINDOW, RECORDS) is None
     shares.forget("a")
     assert shares.limit("a", 8, WINDOW, RECORDS) is None
+
+
+def test_the_speed_of_a_member_that_always_holds_a_record_is_measured_too() -> None:
+    shares = FairShares()
+    shares.delivered("a", 10.0)
+    for number in range(1, 11):
+        shares.acknowledged("a", 500, True, 10.0 + number * 0.05)
+    assert shares.limit("a", 64, WINDOW, RECORDS) is None

@@ -10,14 +10,13 @@ from collections.abc import Coroutine, Generator
 from typing import Any
 
 from flowstone.broker.handlers.share.share_requests import (
-    PARTITIONS_AT_ONCE,
     acknowledge,
     check_member,
     check_partition_count,
     endpoints_of,
+    finish,
     leader_of,
 )
-from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.sharing.share_fetching import Result, ShareFetching, Wanted
 from flowstone.broker.sharing.share_sessions import CLOSING_EPOCH, OPENING_EPOCH, MemberKey, Place
@@ -64,30 +63,7 @@ def handle(
         lambda results: _respond(services, context, key, results),
     )
     applying = _apply(services, key, request, answer)
-    if count > PARTITIONS_AT_ONCE:
-        return _finish_later(services, key, request, answer, applying)
-    for _ in applying:
-        pass
-    return _finish(services, key, request, answer)
-
-
-async def _finish_later(
-    services: Services,
-    key: MemberKey,
-    request: ShareAcknowledgeRequest,
-    answer: ShareFetching,
-    applying: Generator[None, None, None],
-) -> Answer:
-    await run_in_slices(applying, TimeSlices(services.clock.monotonic))
-    return _finish(services, key, request, answer)
-
-
-def _finish(services: Services, key: MemberKey, request: ShareAcknowledgeRequest, answer: ShareFetching) -> Answer:
-    sessions = services.sharing.sessions
-    if request.share_session_epoch == CLOSING_EPOCH and sessions.find(key) is not None:
-        sessions.close(key)
-    answer.start()
-    return answer
+    return finish(services, key, request.share_session_epoch, count, applying, answer)
 
 
 def _apply(

@@ -18,15 +18,14 @@ from collections.abc import Coroutine, Generator
 from typing import Any
 
 from flowstone.broker.handlers.share.share_requests import (
-    PARTITIONS_AT_ONCE,
     acknowledge,
     check_member,
     check_partition_count,
     check_renewal,
     endpoints_of,
+    finish,
     leader_of,
 )
-from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.sharing.share_fetching import Result, ShareFetching, Wanted
 from flowstone.broker.sharing.share_sessions import CLOSING_EPOCH, OPENING_EPOCH, MemberKey, Place, ShareSession
@@ -76,30 +75,7 @@ def handle(
         lambda results: _respond(services, context, key, results),
     )
     applying = _apply(services, key, request, fetching)
-    if count > PARTITIONS_AT_ONCE:
-        return _finish_later(services, key, request, fetching, applying)
-    for _ in applying:
-        pass
-    return _finish(services, key, request, fetching)
-
-
-async def _finish_later(
-    services: Services,
-    key: MemberKey,
-    request: ShareFetchRequest,
-    fetching: ShareFetching,
-    applying: Generator[None, None, None],
-) -> Answer:
-    await run_in_slices(applying, TimeSlices(services.clock.monotonic))
-    return _finish(services, key, request, fetching)
-
-
-def _finish(services: Services, key: MemberKey, request: ShareFetchRequest, fetching: ShareFetching) -> Answer:
-    sessions = services.sharing.sessions
-    if request.share_session_epoch == CLOSING_EPOCH and sessions.find(key) is not None:
-        sessions.close(key)
-    fetching.start()
-    return fetching
+    return finish(services, key, request.share_session_epoch, count, applying, fetching)
 
 
 def _apply(

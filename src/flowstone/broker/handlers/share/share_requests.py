@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Sequence
 from typing import Any, Protocol
 
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import NodeEndpoint, node_endpoints, partition_state
 from flowstone.broker.sharing.acknowledgements import AcknowledgementBatch, Type, parse
+from flowstone.broker.sharing.share_fetching import ShareFetching
 from flowstone.broker.sharing.share_partitions import SharePartitions
-from flowstone.broker.sharing.share_sessions import SESSION_PARTITIONS_MAX, MemberKey, Place
+from flowstone.broker.sharing.share_sessions import CLOSING_EPOCH, SESSION_PARTITIONS_MAX, MemberKey, Place
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.promise import Promise
 
@@ -70,6 +72,40 @@ def acknowledge(
     if not renews and any(each.type is Type.RENEW for each in acknowledgements):
         raise ApiError(ErrorCode.INVALID_REQUEST, "A request that renews locks must say so.")
     return partitions.get(key.group_id, place).acknowledge(key.member_id, acknowledgements)
+
+
+def finish(
+    services: Services,
+    key: MemberKey,
+    epoch: int,
+    count: int,
+    applying: Generator[None, None, None],
+    fetching: ShareFetching,
+) -> ShareFetching | Coroutine[Any, Any, ShareFetching]:
+    """Apply a request's acknowledgements of `count` partitions, close its session if it asks for that, and fetch.
+
+    A request with many partitions is applied in time slices, so that others are answered meanwhile.
+    """
+    if count > PARTITIONS_AT_ONCE:
+        return _finish_later(services, key, epoch, applying, fetching)
+    for _ in applying:
+        pass
+    return _start(services, key, epoch, fetching)
+
+
+async def _finish_later(
+    services: Services, key: MemberKey, epoch: int, applying: Generator[None, None, None], fetching: ShareFetching
+) -> ShareFetching:
+    await run_in_slices(applying, TimeSlices(services.clock.monotonic))
+    return _start(services, key, epoch, fetching)
+
+
+def _start(services: Services, key: MemberKey, epoch: int, fetching: ShareFetching) -> ShareFetching:
+    sessions = services.sharing.sessions
+    if epoch == CLOSING_EPOCH and sessions.find(key) is not None:
+        sessions.close(key)
+    fetching.start()
+    return fetching
 
 
 def leader_of(

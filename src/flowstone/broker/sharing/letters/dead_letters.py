@@ -20,9 +20,9 @@ from functools import partial
 from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.loop.workers import Workers
-from flowstone.broker.sharing.keyed_reads import read_offsets
 from flowstone.broker.sharing.letters.letter_records import letter_record
 from flowstone.broker.sharing.letters.letter_search import LetterSearch
+from flowstone.broker.sharing.reads.keyed_reads import read_offsets
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import TopicImage
 from flowstone.cluster.metadata import Metadata
@@ -211,7 +211,7 @@ class DeadLetterQueues:
         left = sorted(offset for offset in offsets if offset >= start)
         wanted = frozenset(left)
         while left and size_bytes <= COPIED_BYTES_MAX:
-            read = partial(read_offsets, source, Reader.UNCOMMITTED, left, READ_BYTES_MAX)
+            read = partial(read_offsets, source, Reader.UNCOMMITTED, None, left, READ_BYTES_MAX)
             data, covered, missing = await read_when_cached(self._workers, source, read)
             at = 0
             while at < len(data):

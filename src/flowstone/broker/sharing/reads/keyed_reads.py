@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from flowstone.broker.sharing.delays import not_before_ms
 from flowstone.broker.sharing.keyed_share_partition import KeyedRecord, KeyedSharePartition
-from flowstone.broker.sharing.log_reads import LogRead, read_log
+from flowstone.broker.sharing.reads.log_reads import LogRead, read_log
+from flowstone.broker.sharing.reads.recent_batches import RecentBatches
 from flowstone.errors import ApiError
 from flowstone.log.segments.cached_reads import NotCached
 from flowstone.replication.partition import Partition
@@ -20,9 +22,18 @@ INDEX_READ_BYTES = 64 << 10
 INDEX_RECORDS_MAX = 2_000
 # Reads of scattered records for one response.
 READS_MAX = 64
+# A batch is sent whole if more than one in so many of its records are wanted.
+WANTED_PART = 2
 
 
-def index_more(machine: KeyedSharePartition, partition: Partition, reader: Reader, now_ms: int, wanted: int) -> bool:
+def index_more(
+    machine: KeyedSharePartition,
+    partition: Partition,
+    reader: Reader,
+    recent: RecentBatches,
+    now_ms: int,
+    wanted: int,
+) -> bool:
     """Index records of the log until about `wanted` may be acquired; return whether more could be indexed later.
 
     Raises NotCached if a worker must read first.
@@ -31,7 +42,7 @@ def index_more(machine: KeyedSharePartition, partition: Partition, reader: Reade
     while machine.ready_count < wanted and machine.may_index:
         if left <= 0:
             return True
-        found = read_log(partition, reader, machine.indexed_to, INDEX_READ_BYTES)
+        found = read_log(partition, reader, machine.indexed_to, INDEX_READ_BYTES, recent)
         if found is None:
             return False
         before = machine.indexed_to
@@ -67,8 +78,12 @@ class ChosenRecords(NamedTuple):
     missing: list[int]
 
 
-def read_offsets(partition: Partition, reader: Reader, offsets: Sequence[int], max_bytes: int) -> ChosenRecords:
+def read_offsets(
+    partition: Partition, reader: Reader, recent: RecentBatches | None, offsets: Sequence[int], max_bytes: int
+) -> ChosenRecords:
     """Return the batches of chosen records, in order.
+
+    With `recent`, a batch is without its other records if these are the greater part.
 
     They are not all if the batches exceed `max_bytes`, beyond the first one. Raises NotCached if a worker must read
     the first one.
@@ -78,7 +93,7 @@ def read_offsets(partition: Partition, reader: Reader, offsets: Sequence[int], m
         if chosen.is_full:
             break
         try:
-            found = read_log(partition, reader, chosen.left[0], INDEX_READ_BYTES)
+            found = read_log(partition, reader, chosen.left[0], INDEX_READ_BYTES, recent)
             if found is None:
                 break
             before = len(chosen.left)
@@ -112,11 +127,16 @@ class _Chosen:
                 self.missing.append(left.popleft())
             if not left or left[0] > batch.last:
                 return  # the next chosen record is farther away
-            data = found.bytes_of(batch.first)
+            wanted = list(takewhile(batch.last.__ge__, left))
+            is_mostly_wanted = WANTED_PART * len(wanted) > batch.last - batch.first
+            data = None if is_mostly_wanted else found.only(wanted)
+            if data is None:
+                data = found.bytes_of(batch.first)
             if self.covered and self._size_bytes + len(data) > self._max_bytes:
                 self._size_bytes = self._max_bytes
                 return
             self.parts.append(data)
             self._size_bytes += len(data)
-            while left and left[0] <= batch.last:
-                self.covered.append(left.popleft())
+            self.covered += wanted
+            for _ in wanted:
+                left.popleft()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from flowstone.broker.sharing.acquisition import Acquired, LogBatch
 from flowstone.broker.sharing.delays import DELIVER_AFTER_BYTES, not_before_ms
+from flowstone.broker.sharing.reads.recent_batches import RecentBatches
 from flowstone.coordinator.share.records import Delay
 from flowstone.errors import ApiError
 from flowstone.log.segments.cached_reads import LogSlice, NotCached, read_cached
@@ -17,6 +19,8 @@ from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, decode_record
 
 # Short slices are read at once, of longer ones each header.
 WHOLE_READ_BYTES = 16 << 10
+# A slice of so many bytes is sent without the records that were not acquired, if these are the greater part.
+CUT_BYTES_MIN, CUT_BYTES_MAX = 8 << 10, 2 << 20
 # A reader of committed records looks up the aborted transactions of everything that it reads.
 COMMITTED_READ_BYTES = 1 << 20
 
@@ -33,8 +37,16 @@ class _Place(NamedTuple):
 class LogRead:
     """The batches that follow an offset; iterating reads their headers, as far as the caller needs them."""
 
-    def __init__(self, partition: Partition, reader: Reader, records: LogSlice, offset: int, end_offset: int) -> None:
-        self._partition, self._reader = partition, reader
+    def __init__(
+        self,
+        partition: Partition,
+        reader: Reader,
+        records: LogSlice,
+        offset: int,
+        end_offset: int,
+        recent: RecentBatches | None,
+    ) -> None:
+        self._partition, self._reader, self._recent = partition, reader, recent
         self._records, self._offset, self._end_offset = records, offset, end_offset
         self._places: list[_Place] = []
 
@@ -67,10 +79,18 @@ class LogRead:
             is_delivered = not header.is_control and bool(header.record_count)
             if aborts is not None and aborts.has(header, lambda at=begin: self._bytes(at, END_MARKER_BYTES_MAX)):
                 is_delivered = False
-            delays = self._delays(header, begin) if is_delivered else ()
+            delays: tuple[Delay, ...] = ()
+            if is_delivered:
+                delays = self._delays(header, begin)
             yield LogBatch(header.base_offset, header.last_offset, is_delivered, delays)
 
     def _delays(self, header: BatchHeader, begin: int) -> tuple[Delay, ...]:
+        find = partial(self._find_delays, header, begin)
+        if self._recent is None:
+            return find()
+        return self._recent.delays(header.base_offset, header.size_bytes, find)
+
+    def _find_delays(self, header: BatchHeader, begin: int) -> tuple[Delay, ...]:
         """Return which records of a batch are to be delivered later; most batches are only searched for the header."""
         data = self._bytes(begin, header.size_bytes)
         try:
@@ -82,12 +102,40 @@ class LogRead:
         except ApiError:  # a damaged batch delays nothing
             return ()
 
-    def slice_of(self, acquired: Sequence[Acquired]) -> LogSlice:
-        """Return the batches from the first to the last record that is acquired."""
+    def records_of(self, acquired: Sequence[Acquired]) -> LogSlice | bytes:
+        """Return the batches from the first to the last record that is acquired, by reference.
+
+        If members divide a large batch, most of it is not for this one: then the result is a copy without the rest.
+        """
         first, last = acquired[0].first, acquired[-1].last
         places = [each for each in self._places if each.last >= first and each.first <= last]
         begin, end = places[0].begin, places[-1].end
-        return LogSlice(self._records.file, self._records.position + begin, end - begin)
+        whole = LogSlice(self._records.file, self._records.position + begin, end - begin)
+        wanted = sum(each.last - each.first + 1 for each in acquired)
+        is_mostly_wanted = 2 * wanted > places[-1].last - places[0].first
+        if is_mostly_wanted or not CUT_BYTES_MIN <= len(whole) <= CUT_BYTES_MAX:
+            return whole
+        spans = [(each.first, each.last) for each in acquired]
+        try:
+            return b"".join([self._only(place, spans) for place in places])
+        except NotCached:
+            return whole
+
+    def _only(self, place: _Place, spans: Sequence[tuple[int, int]]) -> bytes:
+        """Return the batch without records outside of the spans, or the whole batch if that cannot be done."""
+        overlapping = [each for each in spans if each[1] >= place.first and each[0] <= place.last]
+        if not overlapping:
+            return b""
+        return self._cut(place, overlapping) or self._bytes(place.begin, place.end - place.begin)
+
+    def _cut(self, place: _Place, spans: Sequence[tuple[int, int]]) -> bytes | None:
+        size = place.end - place.begin
+        read = partial(self._bytes, place.begin, size)
+        return None if self._recent is None else self._recent.only(place.first, size, spans, read)
+
+    def only(self, offsets: Sequence[int]) -> bytes | None:
+        """Return the batch that was yielded last with only these records; None if it has to be sent whole."""
+        return self._cut(self._places[-1], [(offset, offset) for offset in offsets])
 
     def bytes_of(self, first: int) -> bytes:
         """Return the bytes of the batch at an offset, which was the last one yielded. Raises NotCached."""
@@ -142,7 +190,9 @@ class _Aborts:
         return header.producer_id in self._open
 
 
-def read_log(partition: Partition, reader: Reader, offset: int, max_bytes: int) -> LogRead | None:
+def read_log(
+    partition: Partition, reader: Reader, offset: int, max_bytes: int, recent: RecentBatches | None
+) -> LogRead | None:
     """Return the batches from the one that has `offset` on, or None if there are none yet.
 
     Raises NotCached if the bytes must be read by a worker, ApiError if the offset is out of range or the replica is
@@ -156,4 +206,4 @@ def read_log(partition: Partition, reader: Reader, offset: int, max_bytes: int) 
     if reader is Reader.COMMITTED:
         max_bytes = min(max_bytes, COMMITTED_READ_BYTES)
     records = local.read(offset, max_bytes, end_offset, at_least_one=True)
-    return None if records is None else LogRead(partition, reader, records, offset, end_offset)
+    return None if records is None else LogRead(partition, reader, records, offset, end_offset, recent)
