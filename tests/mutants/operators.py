@@ -48,6 +48,7 @@ class Mutant:
     function: str
     line: int
     statement_line: int  # where the innermost statement begins that holds the change
+    function_line: int
     start: int
     end: int
     text: str
@@ -68,7 +69,7 @@ def find_mutants(file: str, source: bytes) -> list[Mutant]:
 class _Finder:
     def __init__(self, file: str, source: bytes) -> None:
         self._file, self._source = file, source
-        self._statement_line = 0
+        self._statement_line = self._function_line = 0
         self._line_starts = [0]
         for line in source.splitlines(keepends=True):
             self._line_starts.append(self._line_starts[-1] + len(line))
@@ -84,8 +85,10 @@ class _Finder:
                 yield from self.functions(child, scope)
 
     def _body(self, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[Mutant]:
+        outer, self._function_line = self._function_line, function.lineno
         for statement in function.body:
             yield from self._changes(statement, name)
+        self._function_line = outer
 
     def _changes(self, node: ast.AST, name: str) -> Iterator[Mutant]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -140,7 +143,8 @@ class _Finder:
         if len(old) < UNCLEAR_CHARACTERS:
             statement = self._source.splitlines()[self._statement_line - 1].decode().strip()
             shown += f" in `{_short(statement)}`"
-        return Mutant(self._file, name, node.lineno, self._statement_line, start, end, text, shown)
+        lines = node.lineno, self._statement_line, self._function_line
+        return Mutant(self._file, name, *lines, start, end, text, shown)
 
 
 def _expression_changes(node: ast.AST) -> Iterator[ast.expr]:
