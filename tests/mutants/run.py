@@ -58,7 +58,6 @@ END_TO_END = {
     "cluster": (*HOSTILE[1:], *SIMULATION),
     "broker": (*HOSTILE, *SIMULATION),
 }
-END_TO_END_SECONDS = 5.0  # what the slowest of these tests usually takes
 PROCESSES_MAX = 2
 KILLED_PERCENT_MIN = 97.0
 _LINE_NUMBER = re.compile(r":\d+ ")
@@ -79,8 +78,7 @@ def record(copy: Copy, modules: Sequence[str]) -> None:
     folder = recorded.FOLDER / "lines"
     folder.mkdir(parents=True, exist_ok=True)
     words = (str(folder), str(copy.sources), *sources())
-    for module in modules:
-        copy.record(module, FLOWSTONE_LINES=os.pathsep.join(words))
+    copy.record(modules, FLOWSTONE_LINES=os.pathsep.join(words))
 
 
 def read_judged() -> dict[tuple[str, str, str], str]:
@@ -124,7 +122,7 @@ def named(log: str, *results: str) -> set[str]:
     return names
 
 
-def test_all(mutants: Sequence[Mutant], recording: Recording, copies: Sequence[Copy]) -> list[Outcome]:
+def test_all(mutants: Sequence[Mutant], recording: Recording, copies: Sequence[Copy], quick: bool) -> list[Outcome]:
     """Test each mutant in one of the copies, print each outcome, and return them, of all that were finished."""
     idle: SimpleQueue[Copy] = SimpleQueue()
     for copy in copies:
@@ -133,7 +131,7 @@ def test_all(mutants: Sequence[Mutant], recording: Recording, copies: Sequence[C
     def test(mutant: Mutant) -> Outcome:
         copy = idle.get()
         try:
-            return _test(copy, mutant, recording)
+            return _test(copy, mutant, recording, quick)
         finally:
             idle.put(copy)
 
@@ -148,18 +146,17 @@ def test_all(mutants: Sequence[Mutant], recording: Recording, copies: Sequence[C
             print("stopped before the end", flush=True)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
-            if len(outcomes) < len(mutants):
-                for copy in copies:
-                    copy.stop()
+            for copy in copies:
+                copy.stop()
     return outcomes
 
 
-def _test(copy: Copy, mutant: Mutant, recording: Recording) -> Outcome:
+def _test(copy: Copy, mutant: Mutant, recording: Recording, quick: bool) -> Outcome:
     tests = recording.tests_of(mutant)
-    outcome = copy.test(mutant, tests, max((recording.seconds[test] for test in tests), default=0.0))
-    if outcome.result not in (SURVIVED, NOT_RUN):
+    outcome = copy.test(mutant, tests)
+    if quick or outcome.result not in (SURVIVED, NOT_RUN):
         return outcome
-    last = copy.test(mutant, END_TO_END[mutant.file.split("/")[0]], END_TO_END_SECONDS)
+    last = copy.test(mutant, END_TO_END[mutant.file.split("/")[0]])
     return outcome if last.result == SURVIVED else last
 
 
@@ -186,6 +183,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="only mutants whose file, line or change contains this text")
     parser.add_argument("--done", type=Path, help="not what this output of an earlier round has a result of")
     parser.add_argument("--again", type=Path, help="only what this output of an earlier run names as not noticed")
+    parser.add_argument("--quick", action="store_true", help="without the end-to-end tests")
     parser.add_argument("--as-recorded", action="store_true", help="do not record test modules that have changed")
     return parser.parse_args()
 
@@ -204,11 +202,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="flowstone-mutants-", ignore_cleanup_errors=True) as folder:
-        copies = [Copy(Path(folder) / str(number)) for number in range(min(options.processes, max(1, len(to_run))))]
         modules = recorded.test_modules(LINE_TESTS)
+        count = min(options.processes, max(1, len(to_run)))
+        copies = [Copy(Path(folder) / str(number), modules) for number in range(count)]
         if not options.as_recorded and (outdated := recorded.outdated(modules)):
             record(copies[0], outdated)
-        outcomes = test_all(to_run, recorded.read(modules), copies)
+        outcomes = test_all(to_run, recorded.read(modules), copies, options.quick)
     enough = report(outcomes, len(picked) - len(to_run), time.monotonic() - began)
     return 0 if enough and len(outcomes) == len(to_run) else 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,9 @@ def test_unsteady():
 """
 
 
-@pytest.fixture
-def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copy:
-    """A copy of a checkout of one module."""
+@pytest.fixture(params=[(), ("tests/test_numbers.py",)], ids=["processes", "forks"])
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Copy]:
+    """A copy of a checkout of one module, which tests mutants in processes or in forks of one process."""
     root = tmp_path / "checkout"
     (root / "src" / "flowstone").mkdir(parents=True)
     (root / "src" / "flowstone" / "__init__.py").touch()
@@ -50,12 +51,16 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copy:
     (root / "tests" / "test_numbers.py").write_text(TESTS)
     plugin = root / "tests" / "mutants"
     plugin.mkdir()
-    (plugin / "verdict.py").write_bytes((ROOT / "tests" / "mutants" / "verdict.py").read_bytes())
+    for name in ("verdict.py", "forks.py"):
+        (plugin / name).write_bytes((ROOT / "tests" / "mutants" / name).read_bytes())
     monkeypatch.setattr(copies, "ROOT", root)
     monkeypatch.setattr(copies, "COPIED", ("src", "tests"))
-    monkeypatch.setattr(copies, "PLUGINS", ("no:cacheprovider", "pytest_timeout", "_hypothesis_pytestplugin"))
-    monkeypatch.setattr(copies, "TEST_SECONDS_MIN", 2)
-    return Copy(tmp_path / "copy")
+    own_plugin = copies.ARGUMENTS.index("flowstone.pytest_plugin")
+    monkeypatch.setattr(copies, "ARGUMENTS", copies.ARGUMENTS[: own_plugin - 1] + copies.ARGUMENTS[own_plugin + 1 :])
+    monkeypatch.setattr(copies, "TEST_SECONDS_MAX", 2)
+    copy = Copy(tmp_path / "copy", request.param)
+    yield copy
+    copy.stop()
 
 
 def outcome_of(copy: Copy, change: str, *tests: str) -> Outcome:
