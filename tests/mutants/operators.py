@@ -1,7 +1,8 @@
 """Small changes to Python source that a good test suite notices: what can be changed, and the changed text.
 
 Only bodies of functions are changed, since a test can only notice lines that run during it. Messages (logging, the text
-of exceptions), assertions and annotations are left out: whether they are right is no test's business.
+of exceptions), assertions (`strict=True` of `zip` too) and annotations are left out: whether they are right is no
+test's business.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def _expression_changes(node: ast.AST) -> Iterator[ast.expr]:
 
 def _is_no_tests_business(node: ast.AST) -> bool:
     match node:
-        case ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom():
+        case ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom() | ast.keyword(arg="strict"):
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="logger" | "warnings")))):
             return True
