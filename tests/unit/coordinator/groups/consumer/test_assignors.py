@@ -88,6 +88,8 @@ def test_what_is_gone_or_claimed_twice_is_given_once() -> None:
 
 
 def test_different_subscriptions_are_balanced_and_the_topic_with_fewest_subscribers_comes_first() -> None:
+    members = [member("m1", A), member("m2", A, C)]
+    assert shown(assign_uniformly(members, {A: 2})) == {"m1": "a0", "m2": "a1"}
     members = [member("m1", A, B), member("m2", B)]
     assert shown(assign_uniformly(members, {A: 2, B: 2})) == {"m1": "a0 a1", "m2": "b0 b1"}
     members = [member("m1", A), member("m2", A, B), member("m3", B, C)]
