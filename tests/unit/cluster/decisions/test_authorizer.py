@@ -215,3 +215,26 @@ def test_a_prefix_counts_until_its_last_rule_is_removed() -> None:
     assert (may(made, Op.WRITE, "topic"), may(made, name="abc")) == (False, True)
     made.change([first], [other])
     assert (may(made, name="topic"), may(made, name="abc"), may(made, name="t")) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "denied", "expected"),
+    [
+        (rule(name="a"), rule(name="a", permission=DENY), False),
+        (rule(name="a"), rule(name="b", permission=DENY), True),
+        (rule(name="a"), rule(name="*", permission=DENY), False),
+        (rule(name="ab"), rule(name="a", permission=DENY, pattern_type=PREFIXED), False),
+        (rule(name="a"), rule(name="ab", permission=DENY, pattern_type=PREFIXED), True),
+        (rule(name="*"), rule(name="a", permission=DENY), True),
+        (rule(name="a", pattern_type=PREFIXED), rule(name="a", permission=DENY), True),
+        (rule(name="a", pattern_type=PREFIXED), rule(name="a", permission=DENY, pattern_type=PREFIXED), False),
+        (rule(name="a"), rule(name="a", permission=DENY, operation=ALL_OPERATIONS), False),
+        (rule(name="a"), rule(name="a", permission=DENY, operation=Op.WRITE), True),
+        (rule(name="a", operation=Op.WRITE), rule(name="b", permission=DENY), False),
+        (rule(name="a"), rule(name="a", permission=DENY, principal="User:eve"), True),
+        (rule(name="a"), rule(name="a", permission=DENY, resource_type=Kind.GROUP), True),
+    ],
+)
+def test_a_denial_counts_against_a_resource_that_may_be(allowed: Acl, denied: Acl, expected: bool) -> None:
+    for rules in ((allowed, denied), (denied, allowed)):
+        assert authorizer(*rules).allows_on_any(BOB, HOST, Op.READ, Kind.TOPIC) is expected
