@@ -219,8 +219,8 @@ def test_forgetting_sequences_keeps_open_transactions() -> None:
 
 
 def test_what_rebuilds_the_states_is_the_last_batch_of_each_producer_and_the_markers() -> None:
-    made = written(header(0, 3), header(3, 2), header(0, producer_id=4), marker(epoch=7, producer_id=6))
-    assert made.last_offsets() == (102, 102)
+    made = written(header(0, 3), header(3, 4), header(0, producer_id=4), marker(epoch=7, producer_id=6))
+    assert made.last_offsets() == (102, 104)
     assert made.known_by_markers() == ((6, 7),)
 
 
