@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from flowstone.coordinator.groups.consumer.group import ConsumerGroup
+from flowstone.coordinator.groups.consumer.messages import STATIC_LEAVE_EPOCH
 from flowstone.coordinator.groups.consumer_records import (
     ClassicMember,
     ConsumerKey,
@@ -77,7 +78,10 @@ def test_patterns_count_while_a_member_has_them() -> None:
     assert made.regex_subscribers == {"x.*": 2}
     assert made.subscribed_topics() == {"a", "x1", "x2"}
     assert made.topics_in_use() == {"a", "x1", "x2"}
-    assert [made.is_subscribed_to(name) for name in ("a", "x1", "y")] == [True, True, False]
+    made.regexes["z"] = ConsumerRegexStored("g", "z", ("z",), 1, 1)
+    made.store_member(stored("m3", regex="z"))
+    assert [made.is_subscribed_to(name) for name in ("a", "x1", "y", "z")] == [True, True, False, True]
+    made.remove_member("m3")
     assert made.topics_of(made.members_by_id["m1"]) == {"a", "x1", "x2"}
     assert made.topics_of(made.members_by_id["m2"]) == {"x1", "x2"}
     made.store_member(stored("m2", "b"))
@@ -263,3 +267,23 @@ def test_classic_requests_see_no_such_group() -> None:
     assert (described.group_id, described.state, described.error_code) == ("g", "Dead", ErrorCode.GROUP_ID_NOT_FOUND)
     assert (made.type, made.protocol_type_name, made.has_deletable_offsets) == ("consumer", "consumer", True)
     assert made.empty_since_ms is None
+
+
+def test_the_memory_of_a_classic_member_has_its_protocols() -> None:
+    plain, classic = group(stored("m1")), group(stored("m1", classic=CLASSIC))
+    longer = group(stored("m1", classic=ClassicMember(30_000, (("range", b"1234567"),))))
+    assert classic.members_bytes > plain.members_bytes
+    assert longer.members_bytes == classic.members_bytes + 2
+    assert ConsumerGroup("gg").size_bytes > ConsumerGroup("g").size_bytes
+
+
+def test_a_static_member_that_left_is_away() -> None:
+    made = group(stored("m1", instance_id="i"))
+    assert not made.members_by_id["m1"].is_away
+    made.store_current(current("m1", STATIC_LEAVE_EPOCH))
+    assert made.members_by_id["m1"].is_away
+
+
+def test_a_member_that_is_made_for_an_assignment_has_no_properties() -> None:
+    member = ConsumerGroup("g").member_for_replay("m1").stored
+    assert (member.rebalance_timeout_ms, member.subscribed_topics, member.classic) == (-1, (), None)

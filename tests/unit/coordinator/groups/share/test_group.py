@@ -112,3 +112,10 @@ def test_a_share_group_has_no_committed_offsets() -> None:
     assert (described.state, described.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
     assert (made.type, made.protocol_type_name) == ("share", "share")
     assert len(made.removal()) == 3
+
+
+def test_a_share_group_has_one_session_timeout_and_takes_more_with_a_longer_name() -> None:
+    made = group(stored("m1"))
+    made.session_ms = 45_000
+    assert made.session_timeout_ms("m1") == 45_000
+    assert ShareGroup("gg").size_bytes > ShareGroup("g").size_bytes
