@@ -162,6 +162,13 @@ def test_what_a_topic_grows_by_fits_to_what_it_has(assignments: list[list[int]],
     assert reason in message
 
 
+def test_assigned_partitions_are_part_of_the_budget() -> None:
+    budget = PartitionBudget(0, 2)
+    topic = NewTopic("t", assignments=((0, [1]), (1, [2])))
+    assert len(plan_topic(IMAGE, topic, CONFIG, budget)) == budget.partitions == 2
+    assert refused(plan_topic, IMAGE, topic, CONFIG, budget)[0] is ErrorCode.POLICY_VIOLATION
+
+
 def test_growth_by_assignment_is_part_of_the_budget() -> None:
     budget = PartitionBudget(1, 2)
     plan_growth(IMAGE, TOPIC, NewPartitions("t", 2, [[1, 2]]), budget)
