@@ -64,7 +64,7 @@ chaos: setup     ## kills, cuts, full disks, power losses on a cluster of proces
 fuzz: setup      ## the native kernel under libFuzzer, ASan and UBSan (5 minutes, or FLOWSTONE_FUZZ_SECONDS; needs clang)
 	$(PY) -m tests.fuzz.run --seconds $${FLOWSTONE_FUZZ_SECONDS:-300}
 
-mutants: setup   ## small changes to the code that tests must notice (300 of them, about 40 minutes; FLOWSTONE_MUTANTS, FLOWSTONE_MUTANTS_SEED)
+mutants: setup   ## small changes to the code that tests must notice (300 of them; FLOWSTONE_MUTANTS, FLOWSTONE_MUTANTS_SEED)
 	$(PY) -m tests.mutants.run --count $${FLOWSTONE_MUTANTS:-300} --seed $${FLOWSTONE_MUTANTS_SEED:-1}
 
 fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist

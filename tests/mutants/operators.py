@@ -1,7 +1,8 @@
 """Small changes to Python source that a good test suite notices: what can be changed, and the changed text.
 
 Only bodies of functions are changed, since a test can only notice lines that run during it. Messages (logging, the text
-of exceptions), assertions and annotations are left out: whether they are right is no test's business.
+of exceptions), assertions (`strict=True` of `zip` too) and annotations are left out: whether they are right is no
+test's business.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Mutant:
     function: str
     line: int
     statement_line: int  # where the innermost statement begins that holds the change
+    function_line: int
     start: int
     end: int
     text: str
@@ -68,7 +70,7 @@ def find_mutants(file: str, source: bytes) -> list[Mutant]:
 class _Finder:
     def __init__(self, file: str, source: bytes) -> None:
         self._file, self._source = file, source
-        self._statement_line = 0
+        self._statement_line = self._function_line = 0
         self._line_starts = [0]
         for line in source.splitlines(keepends=True):
             self._line_starts.append(self._line_starts[-1] + len(line))
@@ -84,8 +86,10 @@ class _Finder:
                 yield from self.functions(child, scope)
 
     def _body(self, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[Mutant]:
+        outer, self._function_line = self._function_line, function.lineno
         for statement in function.body:
             yield from self._changes(statement, name)
+        self._function_line = outer
 
     def _changes(self, node: ast.AST, name: str) -> Iterator[Mutant]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -140,7 +144,8 @@ class _Finder:
         if len(old) < UNCLEAR_CHARACTERS:
             statement = self._source.splitlines()[self._statement_line - 1].decode().strip()
             shown += f" in `{_short(statement)}`"
-        return Mutant(self._file, name, node.lineno, self._statement_line, start, end, text, shown)
+        lines = node.lineno, self._statement_line, self._function_line
+        return Mutant(self._file, name, *lines, start, end, text, shown)
 
 
 def _expression_changes(node: ast.AST) -> Iterator[ast.expr]:
@@ -170,7 +175,7 @@ def _expression_changes(node: ast.AST) -> Iterator[ast.expr]:
 
 def _is_no_tests_business(node: ast.AST) -> bool:
     match node:
-        case ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom():
+        case ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom() | ast.keyword(arg="strict"):
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="logger" | "warnings")))):
             return True

@@ -224,3 +224,23 @@ def test_a_log_in_memory_takes_nothing_more_once_it_is_closed() -> None:
             await log.append([ClusterCreated(cluster_id="another")])
 
     asyncio.run(body())
+
+
+def test_the_caller_of_a_change_is_answered_after_what_waits_for_it() -> None:
+    async def run() -> None:
+        metadata = await started(file_metadata(SimulatedFiles()))
+        order: list[str] = []
+
+        async def wait() -> None:
+            await asyncio.sleep(0)
+            order.append("waited")
+
+        metadata.on_wait(wait)
+        await create(metadata, "a")
+        order.append("answered")
+        assert order == ["waited", "answered"]
+        await create(metadata, "a")  # nothing changes
+        assert order == ["waited", "answered"]
+        await metadata.close()
+
+    asyncio.run(run())

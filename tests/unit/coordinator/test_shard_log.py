@@ -206,3 +206,26 @@ def test_a_marker_is_fenced_by_the_rules_of_its_transaction_version() -> None:
     assert bench.log.transaction_batches(PRODUCER, (), COMMIT, now_ms, 1)
     with pytest.raises(ProducerFenced):
         bench.log.transaction_batches(PRODUCER, (), COMMIT, now_ms, TRANSACTIONS_V2)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_commit_is_waited_for_and_its_failure_raised(code: ErrorCode) -> None:
+    async def run() -> None:
+        memory = MemoryInternalLog(commits_at_once=False)
+        log = shard_log(memory)
+        log.append([("a", 1)], 0)
+        assert not log.is_committed
+        waiting = asyncio.ensure_future(log.wait_committed())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        if code is ErrorCode.NONE:
+            memory.commit()
+            await waiting
+            assert log.is_committed
+            return
+        memory.fail(code)
+        with pytest.raises(ApiError) as error:
+            await waiting
+        assert error.value.code is code
+
+    asyncio.run(run())

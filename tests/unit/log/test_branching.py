@@ -50,6 +50,8 @@ async def test_whole_segments_are_linked_with_their_indexes_and_nothing_is_copie
     directory.source.roll()
     staged = await directory.logs.branches.stage([(directory.source, 60)], BRANCH.topic, BRANCH_ID)
     assert staged[0].built.copied_bytes == 0
+    handles = [handle for segment in directory.source.segments[:-1] for handle in segment.handles]
+    assert staged[0].built.linked_bytes == sum(directory.files.size(handle.path) for handle in handles)
     for segment in directory.source.segments[:-1]:
         for handle in segment.handles:
             assert directory.files.link_count(handle.path) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowstone.config import TopicConfig
-from flowstone.log.compaction.plan import CompactionPlan, SealedFacts, group_segments, plan_compaction
+from flowstone.log.compaction.plan import CompactionPlan, SealedFacts, group_segments, is_lag_over, plan_compaction
 from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX
 
 NOW_MS = 1_000_000
@@ -89,3 +89,40 @@ def test_a_group_has_no_more_offsets_than_an_index_can_name() -> None:
 def test_a_group_has_as_many_offsets_as_an_index_can_name() -> None:
     last = SealedFacts(40, RELATIVE_OFFSET_MAX + 1, 1, 0, 0)
     assert [len(group) for group in group_segments([*SEGMENTS, last], 10_000)] == [5]
+
+
+def test_a_group_may_be_as_large_as_a_segment_and_not_larger() -> None:
+    assert [len(group) for group in group_segments(SEGMENTS, 200)] == [2, 2]
+    assert [len(group) for group in group_segments(SEGMENTS, 199)] == [1, 1, 1, 1]
+    assert [len(group) for group in group_segments(SEGMENTS, 400)] == [4]
+
+
+def test_the_offsets_of_a_group_are_counted_from_its_first_segment() -> None:
+    base = RELATIVE_OFFSET_MAX
+    late = [SealedFacts(base, base + 10, 1, 0, 0), SealedFacts(base + 10, 2 * base + 1, 1, 0, 0)]
+    assert [len(group) for group in group_segments(late, 10)] == [2]
+    assert [len(group) for group in group_segments([late[0], SealedFacts(base + 10, 2 * base + 2, 1, 0, 0)], 10)] == [
+        1,
+        1,
+    ]
+
+
+def test_the_lag_counts_from_the_oldest_known_timestamp() -> None:
+    config = TopicConfig(max_compaction_lag_ms=100)
+    assert is_lag_over([900, 1000], config, 1001)
+    assert not is_lag_over([900, 1000], config, 1000)
+    assert is_lag_over([0], config, 101)
+    assert not is_lag_over([-1], config, 1001)
+    assert not is_lag_over([], config, 1001)
+
+
+def test_a_segment_that_ends_where_the_dirty_part_begins_is_clean() -> None:
+    made = plan(20, now_ms=2900, min_compaction_lag_ms=1100, min_cleanable_dirty_ratio=0.0)
+    assert not made.is_due
+    made = plan(10, now_ms=3500, min_compaction_lag_ms=1100, min_cleanable_dirty_ratio=0.0)
+    assert (made.end_offset, made.dirty_ratio) == (20, 0.5)
+
+
+def test_a_lag_of_one_millisecond_is_a_lag() -> None:
+    assert plan(now_ms=3900, min_compaction_lag_ms=1).end_offset == 30
+    assert plan(now_ms=3901, min_compaction_lag_ms=1).end_offset == 40

@@ -242,6 +242,26 @@ async def test_a_segment_is_read_again_only_after_the_interval(broker: Broker) -
 
 
 @scenario
+async def test_a_segment_is_read_again_in_the_second_of_the_interval(broker: Broker) -> None:
+    await broker.scrubber.scrub_all()
+    once = broker.scrubber.checked_bytes
+    broker.clock.advance(broker.config.log_scrub_interval_ms / 1000)
+    await broker.scrubber.scrub_all()
+    assert broker.scrubber.checked_bytes == 2 * once
+
+
+@scenario
+async def test_damage_that_is_repaired_is_forgotten_and_reported_again_when_it_comes_back(broker: Broker) -> None:
+    with logged() as told:
+        for _ in range(4):  # damaged, whole, damaged, whole
+            broker.damage(0)
+            await broker.scrubber.scrub_all()
+            broker.clock.advance(8 * DAY_S)
+        assert broker.scrubber.damaged == []
+    assert len([each for each in told if each.levelno == logging.ERROR]) == 2
+
+
+@scenario
 async def test_the_active_segment_is_not_read(broker: Broker) -> None:
     broker.damage(-1)
     await broker.scrubber.scrub_all()

@@ -182,3 +182,14 @@ def test_no_request_waits_for_a_partition_that_was_deleted(
     durable.when_committed(1, codes.append)
     durable.local.when_flushed(1, codes.append)
     assert codes == [code, code]
+
+
+def test_a_change_from_the_page_cache_mode_requests_the_flush_that_readers_wait_for():
+    partition, flusher = a_partition(IN_PAGE_CACHE)
+    partition.append(a_batch(), 1)
+    flusher.asked.clear()
+    partition.configured()
+    assert flusher.asked == []
+    partition.log.config = ON_DISK
+    partition.configured()
+    assert flusher.asked == [partition.log]

@@ -234,3 +234,13 @@ def test_a_follower_whose_connection_was_closed_asks_for_a_new_session(
 
     run(ReplicatedTopic(tmp_path), scenario)
     assert "FETCH_SESSION" not in caplog.text
+
+
+def test_a_partition_may_be_given_up_after_the_fetchers_are_closed(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        follower = topic.brokers[2]
+        follower.fetchers.close()
+        follower.fetchers.unfollow(follower.partition())
+
+    run(ReplicatedTopic(tmp_path), scenario)

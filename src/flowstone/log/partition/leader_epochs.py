@@ -34,7 +34,7 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that a batch of this epoch lies at this offset; return whether the epoch is new."""
-        if epoch <= self.latest or epoch < 0:
+        if epoch <= self.latest:  # never below UNDEFINED_EPOCH, so that no negative epoch is new
             return False
         # An epoch without a record left no trace: the new one begins where that one would have.
         while self._start_offsets and self._start_offsets[-1] >= start_offset:
@@ -98,7 +98,6 @@ class LeaderEpochs:
             return None
         epochs = cls()
         for epoch, offset in pairs:
-            if epoch < 0 or epoch <= epochs.latest or (len(epochs) and offset <= epochs._start_offsets[-1]):
+            if (len(epochs) and offset <= epochs._start_offsets[-1]) or not epochs.assign(epoch, offset):
                 return None
-            epochs.assign(epoch, offset)
         return epochs

@@ -272,3 +272,15 @@ def test_a_session_that_grows_beyond_the_limit_is_gone(monkeypatch: pytest.Monke
             cache.open(request(session.session_id, 1, 2, 3), False)
         assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(cache) == 0
+
+
+@pytest.mark.parametrize(("count", "has_more"), [(1, False), (2, False), (3, True)])
+def test_a_response_serves_as_many_partitions_as_the_limit(
+    count: int, has_more: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "READ_PARTITIONS_MAX", 2)
+    cache, _ = sessions()
+    session = cache.open(request(0, 0, *range(count)), False)
+    cache.open(request(session.session_id, 1), False)
+    assert len(session.to_read()) == min(count, 2)
+    assert session.has_more_to_read is has_more

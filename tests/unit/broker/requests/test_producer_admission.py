@@ -144,6 +144,28 @@ def test_connections_are_remembered_up_to_a_limit(world: World, monkeypatch: pyt
     assert world.taken(range(300, 305)) == 5
 
 
+def test_as_many_connections_and_addresses_are_remembered_as_the_limit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_admission, "ALLOWANCES_MAX", 6)
+    world.taken(range(100))
+    world.taken(range(200, 205), OTHER)
+    assert world.taken(range(300, 305)) == 0
+    assert world.taken(range(400, 405), OTHER) == 0
+
+
+def test_refusals_are_logged_once_a_minute(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.taken(range(20))
+    assert len(caplog.records) == 1
+    world.clock.advance(producer_admission.WARNING_INTERVAL_S - 1)
+    world.taken(range(100, 2000))
+    assert len(caplog.records) == 1
+    world.clock.advance(1)
+    world.taken(range(2000, 4000))
+    assert len(caplog.records) == 2
+    assert "new idempotent producers of 10.0.0.1:4000 are refused" in caplog.text
+
+
 def test_a_connection_that_goes_on_asking_is_not_forgotten_for_a_new_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,3 +189,52 @@ def test_random_rules_decide_as_the_model_says() -> None:
                 random.choice(NAMES[:4]),
             )
             assert made.allows(*asked) == model(rules, *asked, everyone), (number, asked, rules)
+
+
+def test_every_change_of_the_rules_has_another_version() -> None:
+    made = Authorizer()
+    versions = [made.version]
+    for added, removed in (([rule()], []), ([], [rule()]), ([], [rule()])):
+        made.change(added, removed)
+        versions.append(made.version)
+    assert versions == sorted(set(versions))
+
+
+def test_super_users_are_known() -> None:
+    made = authorizer(super_users=[BOB])
+    assert (made.is_super_user(BOB), made.is_super_user("User:eve")) == (True, False)
+
+
+def test_a_prefix_counts_until_its_last_rule_is_removed() -> None:
+    first, second = (rule(name="to", pattern_type=PREFIXED, operation=each) for each in (Op.READ, Op.WRITE))
+    other = rule(name="ab", pattern_type=PREFIXED)
+    made = authorizer(first, second, other)
+    made.change([], [first])
+    assert (may(made, Op.WRITE, "topic"), may(made, name="abc")) == (True, True)
+    made.change([], [second, first])
+    assert (may(made, Op.WRITE, "topic"), may(made, name="abc")) == (False, True)
+    made.change([first], [other])
+    assert (may(made, name="topic"), may(made, name="abc"), may(made, name="t")) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "denied", "expected"),
+    [
+        (rule(name="a"), rule(name="a", permission=DENY), False),
+        (rule(name="a"), rule(name="b", permission=DENY), True),
+        (rule(name="a"), rule(name="*", permission=DENY), False),
+        (rule(name="ab"), rule(name="a", permission=DENY, pattern_type=PREFIXED), False),
+        (rule(name="a"), rule(name="ab", permission=DENY, pattern_type=PREFIXED), True),
+        (rule(name="*"), rule(name="a", permission=DENY), True),
+        (rule(name="a", pattern_type=PREFIXED), rule(name="a", permission=DENY), True),
+        (rule(name="a", pattern_type=PREFIXED), rule(name="a", permission=DENY, pattern_type=PREFIXED), False),
+        (rule(name="a"), rule(name="a", permission=DENY, operation=ALL_OPERATIONS), False),
+        (rule(name="a"), rule(name="a", permission=DENY, operation=Op.WRITE), True),
+        (rule(name="a", operation=Op.WRITE), rule(name="b", permission=DENY), False),
+        (rule(name="a"), rule(name="a", permission=DENY, principal="User:eve"), True),
+        (rule(name="a"), rule(name="a", permission=DENY, resource_type=Kind.GROUP), True),
+    ],
+)
+def test_a_denial_counts_against_a_resource_that_may_be(allowed: Acl, denied: Acl, expected: bool) -> None:
+    for rules in ((allowed, denied), (denied, allowed)):
+        assert authorizer(*rules).allows_on_any(BOB, HOST, Op.READ, Kind.TOPIC) is expected

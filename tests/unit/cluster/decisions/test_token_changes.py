@@ -82,3 +82,51 @@ def test_the_number_of_tokens_is_limited(monkeypatch):
     with pytest.raises(ApiError) as raised:
         create_token(image, NewToken("d", "User:dora", "User:dora", (), -1), LIFETIMES, 1000)
     assert code_of(raised) == ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize(("lifetime_ms", "max_ms"), [(-1, 700), (0, 700), (1, 1), (699, 699), (700, 700), (701, 700)])
+def test_a_lifetime_is_what_is_asked_for_up_to_the_longest(lifetime_ms: int, max_ms: int) -> None:
+    wanted = NewToken("t", "User:alice", "User:admin", ("User:bob",), lifetime_ms)
+    records, token = create_token(EMPTY_IMAGE, wanted, LIFETIMES, 1000)
+    assert tuple(token[:4]) == ("t", "User:alice", "User:admin", ("User:bob",))
+    assert (token.max_ms, token.expires_ms) == (1000 + max_ms, 1000 + min(max_ms, 100))
+    assert records == [DelegationTokensChanged((token,), ())]
+
+
+def test_renewers_and_names_may_be_as_many_and_as_long_as_the_limits() -> None:
+    renewers = tuple(f"User:{number}" for number in range(token_changes.RENEWERS_MAX))
+    longest = "User:".ljust(token_changes.PRINCIPAL_CHARACTERS_MAX, "x")
+    create_token(EMPTY_IMAGE, NewToken("t", longest, "User:a", renewers, -1), LIFETIMES, 1000)
+    create_token(EMPTY_IMAGE, NewToken("t", "User:a", "User:a", (longest,), -1), LIFETIMES, 1000)
+    for owner, refused in (
+        ("User:a", (*renewers, "User:x")),
+        (longest + "x", ()),
+        ("User:a", ("User:b", longest + "x")),
+    ):
+        with pytest.raises(ApiError) as raised:
+            create_token(EMPTY_IMAGE, NewToken("t", owner, "User:a", refused, -1), LIFETIMES, 1000)
+        assert code_of(raised) == ErrorCode.POLICY_VIOLATION
+
+
+def test_a_token_that_expires_now_can_still_be_renewed_and_shortened() -> None:
+    image = created(EMPTY_IMAGE, "t")
+    assert renew_token(image, "t", "User:bob", 50, LIFETIMES, 1100)[1] == 1150
+    records, expires_ms = expire_token(image, "t", "User:bob", 0, 1100)
+    assert expires_ms == 1100 == apply(image, records).delegation_tokens["t"].expires_ms
+    assert expire_token(image, "t", "User:bob", 10_000, 1100)[1] == 1700
+    with pytest.raises(ApiError) as raised:
+        expire_token(image, "t", "User:bob", 0, 1101)
+    assert code_of(raised) == ErrorCode.DELEGATION_TOKEN_EXPIRED
+    with pytest.raises(ApiError) as raised:
+        renew_token(image, "t", "User:carol", 50, LIFETIMES, 1100)
+    assert code_of(raised) == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+
+
+def test_no_more_tokens_are_removed_at_once_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_changes, "REMOVED_AT_ONCE_MAX", 2)
+    image = EMPTY_IMAGE
+    for name in "abc":
+        image = created(image, name)
+    records, count = remove_expired(image, 1101)
+    assert (count, len(apply(image, records).delegation_tokens)) == (2, 1)
+    assert remove_expired(image, 1100) == ([], 0)

@@ -63,3 +63,12 @@ def test_equal_images_differ_in_nothing() -> None:
     for records in HISTORY:
         image = apply(image, records)
     assert difference(image, image) == []
+
+
+def test_between_equal_images_there_is_no_difference() -> None:
+    image = EMPTY_IMAGE
+    for records in HISTORY:
+        assert list(difference(image, image)) == []
+        image = apply(image, records)
+        assert image.version > 0
+    assert list(difference(image, image)) == []

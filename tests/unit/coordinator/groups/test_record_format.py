@@ -180,3 +180,10 @@ def test_long_names_are_encoded_and_read_and_not_kept() -> None:
         record_format._cached_offset_key_prefix.cache_info().currsize,
     )
     assert after == before
+
+
+@pytest.mark.parametrize("record", [OFFSET, OffsetRemoved("g", "t" * 249 + "x" * 300, 3)])
+def test_a_key_with_bytes_too_many_is_damaged(record: GroupRecord) -> None:
+    key, _ = encode(record)
+    with pytest.raises(StorageFault, match="cannot be read"):
+        decode(key[:-4] + b"\0" + key[-4:], None)

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from flowstone.coordinator.transactions.config import (
     PATTERN_CHARACTERS_MAX,
+    PATTERN_STATES_MAX,
     PATTERN_STEPS_MAX,
     PATTERN_TEXT_CHARACTERS_MAX,
 )
-from flowstone.coordinator.transactions.patterns import Pattern, PatternError
+from flowstone.coordinator.transactions.patterns import _GROUPS_DEPTH_MAX, Pattern, PatternError
 
 TEXT = st.text("abc-1_ .\n", max_size=12)
 ATOM_TEXTS = r"a b - . \. \d \W \s [ab] [^a-b] [a\d-] 1 \- ] }"
@@ -95,3 +96,80 @@ def test_a_pattern_that_has_many_sets_of_states_is_followed_beyond_those_that_ar
 def test_an_id_that_is_too_long_is_never_matched() -> None:
     assert Pattern("a*").matches("a" * PATTERN_TEXT_CHARACTERS_MAX)
     assert not Pattern("a*").matches("a" * (PATTERN_TEXT_CHARACTERS_MAX + 1))
+
+
+def test_a_pattern_may_have_as_many_characters_as_the_limit() -> None:
+    longest = "[" + "a" * (PATTERN_CHARACTERS_MAX - 2) + "]"
+    assert Pattern(longest).matches("a")
+    with pytest.raises(PatternError, match=f"more than {PATTERN_CHARACTERS_MAX} characters"):
+        Pattern(longest + "a")
+
+
+def test_a_pattern_may_take_as_many_states_as_the_limit() -> None:
+    # Two states for each letter, one for the whole, one for an anchor.
+    most = (PATTERN_STATES_MAX - 2) // 2
+    least = "a" * most if PATTERN_STATES_MAX % 2 else "^" + "a" * most
+    assert Pattern(least).matches("a" * most)
+    with pytest.raises(PatternError, match=f"more than {PATTERN_STATES_MAX} states"):
+        Pattern(least + "$")
+
+
+def test_groups_may_be_nested_as_deeply_as_the_limit() -> None:
+    assert Pattern("(" * _GROUPS_DEPTH_MAX + "a" + ")" * _GROUPS_DEPTH_MAX).matches("a")
+    assert Pattern("(a)" * (_GROUPS_DEPTH_MAX + 1)).matches("a" * (_GROUPS_DEPTH_MAX + 1))
+    with pytest.raises(PatternError, match="nested too deeply"):
+        Pattern("(" * (_GROUPS_DEPTH_MAX + 1) + "a" + ")" * (_GROUPS_DEPTH_MAX + 1))
+
+
+@pytest.mark.parametrize("count", [PATTERN_STATES_MAX + 1, 10**9])
+def test_a_repetition_above_the_limit_of_states_is_refused_before_states_are_made(count: int) -> None:
+    for pattern in (f"a{{{count}}}", f"a{{0,{count}}}", f"a{{{count},}}"):
+        with pytest.raises(PatternError, match="no range of repetitions"):
+            Pattern(pattern)
+    with pytest.raises(PatternError, match="states"):
+        Pattern(f"a{{{PATTERN_STATES_MAX}}}")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "others"),
+    [
+        ("a{0}b", ["b"], ["ab"]),
+        ("a{0,0}b", ["b"], ["ab"]),
+        ("a{0,1}", ["", "a"], ["aa"]),
+        ("a{1,1}", ["a"], ["", "aa"]),
+        ("a{2,}", ["aa", "aaa"], ["a"]),
+        ("a{0,}", ["", "a", "aaa"], ["b"]),
+        ("[a-]", ["a", "-"], ["b"]),
+        ("[-a]", ["a", "-"], ["b"]),
+        ("[a-a]", ["a"], ["b", "-"]),
+        ("[\\da]", ["5", "a"], ["-", "d"]),
+        ("[\\d-]", ["5", "-"], ["a"]),
+        ("a|b|c", ["a", "b", "c"], ["", "ab"]),
+        ("a*?b", ["b", "ab", "aab"], ["a"]),
+        (".", ["a", "\t"], ["\n", ""]),
+    ],
+)
+def test_the_ends_of_ranges_and_repetitions(pattern: str, matching: list[str], others: list[str]) -> None:
+    compiled = Pattern(pattern)
+    assert [text for text in (*matching, *others) if compiled.matches(text)] == matching
+
+
+def test_what_a_match_costs_is_counted_once_for_each_step_that_is_new() -> None:
+    compiled = Pattern("a*")
+    assert compiled.followed_count == 0
+    compiled.matches("aaaa")
+    first = compiled.followed_count
+    compiled.matches("aaaa")
+    assert compiled.followed_count == first > 0
+
+
+def test_no_more_steps_are_remembered_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowstone.coordinator.transactions.patterns.PATTERN_STEPS_MAX", 2)
+    compiled = Pattern("[abc]")
+    counts = []
+    for character in "abacc":
+        assert compiled.matches(character)
+        counts.append(compiled.followed_count // len(compiled._start))
+    assert counts == [1, 2, 2, 3, 3]  # the third step takes the place of both others
+    assert compiled.matches("a")
+    assert compiled.followed_count // len(compiled._start) == 4

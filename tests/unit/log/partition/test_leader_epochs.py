@@ -73,7 +73,36 @@ def test_the_checkpoint_is_kafkas_text(epochs: LeaderEpochs) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"0\n1\n", b"1\n0\n", b"0\n1\n2 10", b"0\n2\n2 10\n2 20\n", b"0\n2\n2 10\n3 10\n", b"0\n1\nx 10\n", b"\xff"],
+    [
+        b"",
+        b"0\n1\n-1 10\n",
+        b"0\n1\n",
+        b"1\n0\n",
+        b"0\n1\n2 10",
+        b"0\n2\n2 10\n2 20\n",
+        b"0\n2\n2 10\n3 10\n",
+        b"0\n1\nx 10\n",
+        b"\xff",
+    ],
 )
 def test_a_damaged_checkpoint_is_refused(data: bytes) -> None:
     assert LeaderEpochs.decode(data) is None
+
+
+def test_the_latest_epoch_is_that_of_the_last_entry_after_truncating(epochs: LeaderEpochs) -> None:
+    assert not epochs.truncate_end(36)
+    assert epochs.latest == 6
+    assert epochs.truncate_end(35)
+    assert epochs.latest == 5
+    assert epochs.assign(6, 30)
+    assert epochs.truncate_end(10)
+    assert (epochs.latest, epochs.entries()) == (-1, [])
+
+
+def test_epochs_begin_with_zero(epochs: LeaderEpochs) -> None:
+    made = LeaderEpochs()
+    assert not made.assign(-1, 0)
+    assert made.assign(0, 0)
+    assert LeaderEpochs.decode(b"0\n1\n0 0\n") == made
+    assert LeaderEpochs.decode(b"0\n2\n0 10\n1 5\n") is None
+    assert made != [(0, 0)]
