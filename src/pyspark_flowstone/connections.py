@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from flowstone.arrow.memory import Memory
 from flowstone.client import Cluster
@@ -18,10 +21,25 @@ CLIENT_ID = "flowstone-spark"
 _clusters: dict[tuple[int, str], Cluster] = {}
 _memory = Memory()
 _is_settled = False
+_own = threading.local()
+
+
+@contextmanager
+def own_cluster(bootstrap: str) -> Iterator[None]:
+    """Have `cluster_of` return a client of this thread's own: for a program with several threads, as a driver is."""
+    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
+        _own.cluster = bootstrap, cluster
+        try:
+            yield
+        finally:
+            del _own.cluster
 
 
 def cluster_of(bootstrap: str) -> Cluster:
     """Return this process's client of the cluster. Python workers run one task at a time, in one thread."""
+    own_bootstrap, own = getattr(_own, "cluster", ("", None))
+    if own is not None and own_bootstrap == bootstrap:
+        return own
     key = os.getpid(), bootstrap
     if key not in _clusters:
         settle_process()
