@@ -14,7 +14,7 @@ import pytest
 from flowstone.embedded import Broker
 from pyspark_flowstone import exactly_once_sink
 from pyspark_flowstone.exactly_once_sink import ExactlyOnceWriter
-from tests.unit.spark.sink_histories import PARTITIONS, History
+from tests.support.spark.sink_histories import PARTITIONS, History
 
 HISTORIES = int(os.environ.get("FLOWSTONE_SINK_HISTORIES", "4"))
 SEEDS_MAX = 60  # in which a planted bug must be found
@@ -29,7 +29,7 @@ def broker() -> Iterator[Broker]:
 def history(broker: Broker, seed: int) -> History:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     broker.create_topic(topic, partitions=PARTITIONS)
-    return History(broker, topic, seed)
+    return History(broker.bootstrap, topic, seed)
 
 
 def find(broker: Broker) -> str:

@@ -22,7 +22,7 @@ RESTART_DELAY_MIN_S, RESTART_DELAY_MAX_S = 1.0, 60.0
 # A query that has run for so long after a restart begins again with the shortest delay.
 HEALTHY_AFTER_S = 600.0
 RESTARTS_DEFAULT = 10
-POLL_S = 0.2
+POLL_S = 0.05
 OWN_ERROR = "flowstone: "  # before the sentence of an error of the Spark source or sink
 # How long a clean stop waits for the micro-batch that is being written.
 STOP_TIMEOUT_S = 60.0

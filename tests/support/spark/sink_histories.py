@@ -18,8 +18,8 @@ from unittest import mock
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
+from flowstone import read
 from flowstone.client import Cluster
-from flowstone.embedded import Broker
 from pyspark_flowstone import exactly_once_sink, sink
 from pyspark_flowstone.exactly_once_sink import ExactlyOnceStreamWriter, Report
 from pyspark_flowstone.placement import MARK
@@ -52,10 +52,14 @@ Batch = tuple[str, int]  # query and number
 
 
 class History:
-    def __init__(self, broker: Broker, topic: str, seed: int) -> None:
-        self._broker, self._topic, self._chance = broker, topic, Random(seed)
+    def __init__(
+        self, bootstrap: str, topic: str, seed: int, disturb: Callable[[Random], None] = lambda chance: None
+    ) -> None:
+        """Prepare a history; `disturb` is called before each step of a run, and may do something to the brokers."""
+        self._bootstrap, self._topic, self._chance = bootstrap, topic, Random(seed)
+        self._disturb = lambda: disturb(self._chance)
         self._options = {
-            "kafka.bootstrap.servers": broker.bootstrap,
+            "kafka.bootstrap.servers": bootstrap,
             "topic": topic,
             "delivery": "exactly-once",
             "sinkName": topic,
@@ -82,11 +86,13 @@ class History:
     def _run_batch(self, fault: str | None) -> None:
         self.kills += fault is not None
         batch = f"q{self._checkpoint}", self._done
+        self._disturb()
         writer = self._plan()
         if fault == "driver dies after it has begun":
             return
         reports, taken = [], Counter[str]()
         for partition in range(PARTITIONS):
+            self._disturb()
             if fault == "task is run a second time" and partition == 0:
                 self._task(writer, batch, partition, sizes=(2,))
                 report, values = self._task(writer, batch, partition, sizes=(2,), attempt=1)
@@ -110,6 +116,7 @@ class History:
         if fault == "driver dies before it commits, which it does later":
             self._late = lambda: committing.commit(reports, batch[1])
             return
+        self._disturb()
         committing.commit(reports, batch[1])
         if fault == "driver dies before Spark notes the commit":
             return
@@ -163,8 +170,9 @@ class History:
 
     def _compare(self) -> None:
         visible: dict[Batch, Counter[str]] = {}
-        for each in self._broker.records(self._topic, read_committed=True):
-            value = (each.value or b"").decode()
+        table = read(self._topic, read_committed=True, bootstrap=self._bootstrap, columns=["value"])
+        for each in table.column("value").to_pylist():
+            value = each.decode()
             query, number, *_ = value.split(":")
             visible.setdefault((query, int(number)), Counter())[value] += 1
         missing = self._finished - visible.keys()
