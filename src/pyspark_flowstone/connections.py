@@ -21,25 +21,33 @@ CLIENT_ID = "flowstone-spark"
 _clusters: dict[tuple[int, str], Cluster] = {}
 _memory = Memory()
 _is_settled = False
-_own = threading.local()
+
+
+class _Own(threading.local):
+    """A thread's own client, while it has one."""
+
+    bootstrap = ""
+    cluster: Cluster | None = None
+
+
+_own = _Own()
 
 
 @contextmanager
 def own_cluster(bootstrap: str) -> Iterator[None]:
     """Have `cluster_of` return a client of this thread's own: for a program with several threads, as a driver is."""
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
-        _own.cluster = bootstrap, cluster
+        _own.bootstrap, _own.cluster = bootstrap, cluster
         try:
             yield
         finally:
-            del _own.cluster
+            _own.cluster = None
 
 
 def cluster_of(bootstrap: str) -> Cluster:
     """Return this process's client of the cluster. Python workers run one task at a time, in one thread."""
-    own_bootstrap, own = getattr(_own, "cluster", ("", None))
-    if own is not None and own_bootstrap == bootstrap:
-        return own
+    if _own.cluster is not None and _own.bootstrap == bootstrap:
+        return _own.cluster
     key = os.getpid(), bootstrap
     if key not in _clusters:
         settle_process()

@@ -55,8 +55,8 @@ def decode(
     plain = arrow_values.udf(partial(json_arrow.decode, fields=fields, assumes_utc=zone == "UTC"), _nullable(columns))
     found = records.select(RECORD, given.alias(_TEXT), plain(given).alias(_PLAIN))
     rest = sf.when(sf.col(_PLAIN).isNull(), sf.col(_TEXT)).cast("string")
-    fields = [sf.col(_PLAIN)[each.name].alias(column_name(index)) for index, each in enumerate(columns)]
-    return _parsed(found.select(sf.col(RECORD), rest.alias(_TEXT), *fields), columns, options)
+    named = [sf.col(_PLAIN)[each.name].alias(column_name(index)) for index, each in enumerate(columns)]
+    return _parsed(found.select(sf.col(RECORD), rest.alias(_TEXT), *named), columns, options)
 
 
 def read_stream(
