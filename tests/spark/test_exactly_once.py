@@ -13,7 +13,8 @@ from pyspark.sql.functions import col, expr
 
 from flowstone.client import Cluster
 from flowstone.errors import FlowstoneError
-from pyspark_flowstone import direct_write, exactly_once
+from pyspark_flowstone import exactly_once
+from pyspark_flowstone.foreach_batch import direct
 from pyspark_flowstone.placement import check_settings
 from pyspark_flowstone.values import OptionError
 from tests.support.spark.queries import start_available
@@ -56,7 +57,7 @@ def save(request, broker, options, result):
     def save(rows):
         placed = exactly_once(rows, bootstrap=broker.bootstrap, topic=result)
         if request.param == "the driver":
-            direct_write.write(placed, options)
+            direct.write(placed, options)
             return
         placed.write.format("flowstone").options(**options).mode("append").save()
 
