@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_flowstone.connections import own_cluster
 from pyspark_flowstone.exactly_once_sink import batch_writer
+from pyspark_flowstone.reporting import QueryError
 from pyspark_flowstone.sink import RowWriter
 from pyspark_flowstone.sink_options import parse_sink_options
 from pyspark_flowstone.versions import map_arrow
@@ -53,6 +55,7 @@ def write(rows: DataFrame, given: Mapping[str, str]) -> None:
         try:
             found = map_arrow(rows, _Task(writer), f"{REPORT} binary").collect()
         except BaseException:
-            writer.abort([])
+            with suppress(QueryError):  # the next run aborts it, or its timeout does
+                writer.abort([])
             raise
         writer.commit([pickle.loads(bytes(each[REPORT])) for each in found])
