@@ -39,8 +39,17 @@ clients: setup   ## other people's clients and suites, against fresh brokers
 ecosystem: setup ## products that people run on Kafka, each through kills (about 15 minutes; ECOSYSTEM="--kafka NAME..." for more or fewer)
 	$(PY) -m tests.ecosystem.run $(ECOSYSTEM)
 
+faults: export FLOWSTONE_FAULTS_KILLS ?= 500
+faults: export FLOWSTONE_FAULTS_GROUP_KILLS ?= 100
+faults: export FLOWSTONE_FAULTS_POWER_LOSSES ?= 240
+faults: export FLOWSTONE_FAULTS_LIFE_CYCLE ?= all
+faults: export FLOWSTONE_FAULTS_COMPACTION_KILLS ?= 60
+faults: export FLOWSTONE_FAULTS_TRANSACTION_KILLS ?= 200
+faults: export FLOWSTONE_FAULTS_SINK_KILLS ?= 100
+faults: export FLOWSTONE_FAULTS_LETTER_KILLS ?= all
+faults: export FLOWSTONE_FAULTS_SHARE_KILLS ?= 200
 faults: setup    ## kills, power losses and damage, long (about an hour; power losses need root)
-	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} FLOWSTONE_FAULTS_LIFE_CYCLE=$${FLOWSTONE_FAULTS_LIFE_CYCLE:-all} FLOWSTONE_FAULTS_COMPACTION_KILLS=$${FLOWSTONE_FAULTS_COMPACTION_KILLS:-60} FLOWSTONE_FAULTS_TRANSACTION_KILLS=$${FLOWSTONE_FAULTS_TRANSACTION_KILLS:-200} FLOWSTONE_FAULTS_LETTER_KILLS=$${FLOWSTONE_FAULTS_LETTER_KILLS:-all} FLOWSTONE_FAULTS_SHARE_KILLS=$${FLOWSTONE_FAULTS_SHARE_KILLS:-200} $(PY) -m pytest -rP tests/faults
+	$(PY) -m pytest -rP tests/faults
 	FLOWSTONE_COMPACTION_SEEDS=20000 FLOWSTONE_BRANCHING_SEEDS=500 FLOWSTONE_RETENTION_SEEDS=2000 $(PY) -m pytest tests/unit/log/test_*_properties.py
 	FLOWSTONE_WIRE_EXAMPLES=50 $(PY) -m pytest tests/unit/wire/test_round_trips.py tests/unit/wire/test_kio_oracle.py
 

@@ -23,15 +23,15 @@ from bench.servers import Server
 from bench.spark import records, session
 from bench.spark.usage import spent_s
 from bench.topics import RoundFailed
-from flowstone.pipeline import Pipeline, delta, expect, formats, json, tables, topic
+from flowstone.pipeline import Pipeline, delta, expect, json, tables, topic
 from flowstone.pipeline.authoring.validation import validated
-from flowstone.pipeline.model import Format, FormatKind, PipelineModel, TableSink
+from flowstone.pipeline.model import PipelineModel, TableSink
 from flowstone.pipeline.operations.run import Reporter, RunOptions, run
 
 BARE, STOCK, STOCK_PARQUET = "bare flowstone job", "stock connector", "stock, files"
 DESCRIPTIONS = {
     FLOWSTONE: "a declared pipeline, exactly once: a transaction for the topic, transaction ids in the table",
-    BARE: "hand-written on Flowstone's format: foreachBatch with the same table writer and a topic write",
+    BARE: "hand-written on Flowstone's format: from_json, foreachBatch with the same table writer and a topic write",
     STOCK: "hand-written on Spark's Kafka connector: foreachBatch with write_deltalake and a topic write",
     STOCK_PARQUET: "the same with Spark's own Parquet writer instead of a Delta table",
 }
@@ -76,7 +76,6 @@ def run_declared(place: Place) -> None:
 
 
 def run_bare(place: Place) -> None:
-    value = Format(FormatKind.JSON, COLUMNS)
     target = TableSink("delta", place.table)
 
     def write(rows: DataFrame, number: int) -> None:
@@ -85,11 +84,7 @@ def run_bare(place: Place) -> None:
         _write_topic(place, "flowstone", events.large(priced))
         priced.unpersist()
 
-    found = _stream(place, "flowstone")
-    record = found.select(
-        F.struct("topic", "partition", "offset", "timestamp", "key", "value", "headers").alias("_record")
-    )
-    _run(place, formats.decode(record, value, place.spark), write)
+    _run(place, _parsed(_stream(place, "flowstone")), write)
 
 
 def run_stock(place: Place) -> None:

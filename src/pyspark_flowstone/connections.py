@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from flowstone.arrow.memory import Memory
 from flowstone.client import Cluster
@@ -20,8 +23,31 @@ _memory = Memory()
 _is_settled = False
 
 
+class _Own(threading.local):
+    """A thread's own client, while it has one."""
+
+    bootstrap = ""
+    cluster: Cluster | None = None
+
+
+_own = _Own()
+
+
+@contextmanager
+def own_cluster(bootstrap: str) -> Iterator[None]:
+    """Have `cluster_of` return a client of this thread's own: for a program with several threads, as a driver is."""
+    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
+        _own.bootstrap, _own.cluster = bootstrap, cluster
+        try:
+            yield
+        finally:
+            _own.cluster = None
+
+
 def cluster_of(bootstrap: str) -> Cluster:
     """Return this process's client of the cluster. Python workers run one task at a time, in one thread."""
+    if _own.cluster is not None and _own.bootstrap == bootstrap:
+        return _own.cluster
     key = os.getpid(), bootstrap
     if key not in _clusters:
         settle_process()

@@ -7,7 +7,7 @@ contains only options until it is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,13 +31,18 @@ from pyspark_flowstone.versions import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    Conversion = Callable[[pa.RecordBatch], pa.RecordBatch]
+
 
 class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: SourceOptions) -> None:
-        """Create a reader. Raises OptionError if an option does not apply to a stream."""
+    def __init__(self, options: SourceOptions, convert: Conversion | None = None) -> None:
+        """Create a reader, whose tasks apply `convert` to what they read.
+
+        Raises OptionError if an option does not apply to a stream.
+        """
         options.stream_start()
         settle_process()
-        self._options = options
+        self._options, self._convert = options, convert
         self._made: StreamPlanner | None = None
 
     @property
@@ -84,7 +89,8 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return [InputPartition(each) for each in self._planner.ranges(_offsets(start), _offsets(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return reported_items(read_range(self._options, partition.value))
+        rows = read_range(self._options, partition.value)
+        return reported_items(rows if self._convert is None else map(self._convert, rows))
 
     @reported
     def commit(self, end: Any) -> None:

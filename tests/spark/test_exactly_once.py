@@ -14,6 +14,7 @@ from pyspark.sql.functions import col, expr
 from flowstone.client import Cluster
 from flowstone.errors import FlowstoneError
 from pyspark_flowstone import exactly_once
+from pyspark_flowstone.foreach_batch import direct
 from pyspark_flowstone.placement import check_settings
 from pyspark_flowstone.values import OptionError
 from tests.support.spark.queries import start_available
@@ -49,10 +50,15 @@ def committed(load):
     return count
 
 
-@pytest.fixture
-def save(broker, options, result):
+@pytest.fixture(params=["the sink", "the driver"])
+def save(request, broker, options, result):
+    """Write rows with the sink of a batch query, or from the driver's process as pipelines do."""
+
     def save(rows):
         placed = exactly_once(rows, bootstrap=broker.bootstrap, topic=result)
+        if request.param == "the driver":
+            direct.write(placed, options)
+            return
         placed.write.format("flowstone").options(**options).mode("append").save()
 
     return save

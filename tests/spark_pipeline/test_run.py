@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from flowstone.pipeline import PipelineError
+from flowstone.pipeline import PipelineError, tables
 from flowstone.pipeline.errors import ExpectationFailed, TryLater
 from flowstone.pipeline.operations.run import Reporter
 from flowstone.pipeline.state import StateStore
+from tests.faults.filesystems import tmpfs
 from tests.spark_pipeline.shop import HEAD, STEPS, Shop, order
+
+DISK_BYTES = 1 << 20
 
 
 def state(shop: Shop):
@@ -177,3 +182,32 @@ def test_a_sink_that_is_down_is_retried_until_it_is_back(shop: Shop) -> None:
     assert str(lake) in failures[0]
     assert shop.rows() == [order(number) for number in range(20)]
     assert shop.spark.read.parquet(str(lake)).count() == 20
+
+
+def fill(path: Path) -> None:
+    """Write a file until its disk is full."""
+    with suppress(OSError), open(path, "wb", buffering=0) as file:
+        while file.tell() < 2 * DISK_BYTES:
+            file.write(b"x" * 4096)
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_a_full_disk_is_named_and_nothing_is_lost_or_written_twice_once_there_is_space(shop: Shop, kind: str) -> None:
+    shop.declare(dedent(STEPS) + f'\npipeline.sink("lake", checked, {kind}("disk/lake"))\n')
+    shop.feed(map(order, range(20)))
+    failures: list[str] = []
+    disk = shop.directory / "disk"
+    ballast = disk / "ballast"
+
+    def failed(query: str, message: str, restart_in_s: float | None) -> None:
+        failures.append(message)
+        ballast.unlink(missing_ok=True)
+
+    with tmpfs(disk, DISK_BYTES):
+        fill(ballast)
+        shop.run(restarts=3, reporter=Reporter(on_failure=failed))
+        assert len(failures) == 1
+        assert "No space left on device" in failures[0]
+        assert "\n" not in failures[0]
+        assert shop.rows() == [order(number) for number in range(20)]
+        assert tables.read(shop.spark, kind, str(disk / "lake"), {}).count() == 20

@@ -44,7 +44,7 @@ def are_needed(
 ) -> bool:
     step = Step("made", ("orders",), step, expectations=expect) if isinstance(step, str) else step
     evaluation = Evaluation(PipelineModel("p", Path(), (SOURCE,), (step,), ()))
-    given = engine.stand_in(rows_of(spark))
+    given = engine.stand_in(spark, rows_of(spark).schema)
     evaluation.add_source("orders", given)
     evaluation.add_steps(spark, (step,))
     return engine.are_records_needed(evaluation, (Sink("out", "made", target),), given)

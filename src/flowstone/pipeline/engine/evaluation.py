@@ -20,7 +20,7 @@ from flowstone.pipeline.model import ERROR, RECORD, Action, PipelineModel, Sink,
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
+    from pyspark.sql.types import StructType
 
 _UNEXPECTED = (
     "the column _record of good rows is used, and was not when the query started: a step returns another plan than "
@@ -93,10 +93,9 @@ class Evaluation:
                     )
 
 
-def stand_in(rows: DataFrame) -> DataFrame:
-    """Return a DataFrame with the columns of the rows and nothing in it, which the optimizer takes for a real one."""
-    spark = rows.sparkSession
-    return spark.createDataFrame(spark.sparkContext.emptyRDD(), rows.schema)
+def stand_in(spark: SparkSession, schema: StructType) -> DataFrame:
+    """Return a DataFrame with the columns and nothing in it, which the optimizer takes for a real one."""
+    return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
 
 
 def are_records_needed(evaluation: Evaluation, sinks: tuple[Sink, ...], given: DataFrame) -> bool:

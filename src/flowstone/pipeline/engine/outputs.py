@@ -80,6 +80,7 @@ def _key(rows: DataFrame, key: str) -> Column:
 def write_records(model: PipelineModel, parts: Sequence[tuple[str, DataFrame]], batch: MicroBatchId) -> None:
     """Write records, each part with its topic: all in one transaction if delivery is exactly once."""
     from pyspark_flowstone import exactly_once
+    from pyspark_flowstone.foreach_batch import direct
 
     if not parts:
         return
@@ -91,7 +92,7 @@ def write_records(model: PipelineModel, parts: Sequence[tuple[str, DataFrame]], 
         rows = exactly_once(rows, bootstrap=model.bootstrap, topic=topics, connect_timeout_s=CONNECT_TIMEOUT_S)
         options |= {"delivery": "exactly-once", "sinkName": batch.query}
         options |= {"txnAppId": batch.query_id, "txnVersion": str(batch.number)}
-    rows.write.format("flowstone").options(**options).mode("append").save()
+    direct.write(rows, options)
 
 
 def _sink_options(model: PipelineModel) -> dict[str, str]:

@@ -8,7 +8,7 @@ root. All other steps are applied to each micro-batch of the root's rows, which 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flowstone.pipeline.engine.sources import Range, is_stream, read_batch, read_stream, split_errors, stand_in
@@ -18,6 +18,7 @@ from flowstone.pipeline.model import FormatKind, PipelineModel, Sink, Source, St
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 # Operators of Spark's analysed plans that keep state if they are in a stream.
 STATEFUL = frozenset(
@@ -99,10 +100,29 @@ def stateful_steps(spark: SparkSession, model: PipelineModel) -> tuple[str, ...]
     return tuple(each.name for each in model.steps if roots.get(each.name) == each.name)
 
 
-def root_rows(spark: SparkSession, model: PipelineModel, query: Query, ranges: Mapping[str, Range]) -> DataFrame:
-    """Return the stream of a query's root; a topic's rows have ERROR."""
-    streams = _streams(spark, model, ranges)
-    return streams.decoded.get(query.root, streams.frames[query.root])
+def root_rows(
+    spark: SparkSession, model: PipelineModel, query: Query, ranges: Mapping[str, Range], *, keeps_records: bool = True
+) -> DataFrame:
+    """Return the stream of a query's root; a topic's rows have ERROR, and without `keeps_records` may lack RECORD."""
+    root = model.source(query.root)
+    if root is not None:
+        return read_stream(spark, model, root, ranges.get(root.name, Range()), keeps_records=keeps_records)
+    return _streams(spark, _leading_to(model, query.root), ranges).frames[query.root]
+
+
+def root_schema(spark: SparkSession, model: PipelineModel, query: Query) -> StructType | None:
+    """Return the columns of a query's root if it is a source of a topic, else None."""
+    source = model.source(query.root)
+    if source is None or not isinstance(source.origin, TopicSource):
+        return None
+    return stand_in(spark, source).schema
+
+
+def _leading_to(model: PipelineModel, root: str) -> PipelineModel:
+    """Return the model with only those sources and steps of which the root's rows are made."""
+    needed = _ancestors(model, root)
+    sources = tuple(each for each in model.sources if each.name in needed)
+    return replace(model, sources=sources, steps=tuple(each for each in model.steps if each.name in needed))
 
 
 def _streams(spark: SparkSession, model: PipelineModel, ranges: Mapping[str, Range] | None) -> _Streams:

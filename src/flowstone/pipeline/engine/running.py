@@ -12,12 +12,11 @@ from flowstone.pipeline.engine.checkpoints import read_text
 from flowstone.pipeline.engine.counting import Counts
 from flowstone.pipeline.engine.evaluation import Evaluation, are_records_needed, stand_in, without_records
 from flowstone.pipeline.engine.outputs import MicroBatchId, write_all
-from flowstone.pipeline.engine.queries import Query, root_rows
+from flowstone.pipeline.engine.queries import Query, root_rows, root_schema
 from flowstone.pipeline.engine.sources import Range, is_stream, read_batch
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import (
     ERROR,
-    RECORD,
     FileSource,
     PipelineModel,
     TableSource,
@@ -28,7 +27,7 @@ from flowstone.pipeline.model import (
 from flowstone.types import topic_ids_among
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -66,15 +65,16 @@ class Start:
 
 
 def start_query(
-    spark: Any, model: PipelineModel, query: Query, start: Start, trigger: Trigger, listener: Listener
+    spark: SparkSession, model: PipelineModel, query: Query, start: Start, trigger: Trigger, listener: Listener
 ) -> StreamingQuery:
     """Start a query, which continues from its checkpoint. Raises PipelineError if Spark refuses it."""
     from pyspark.errors import AnalysisException
 
     checkpoint, ranges = start.checkpoint, start.ranges
-    rows = root_rows(spark, model, query, ranges)
+    needs_records = _are_records_needed(spark, model, query)
+    rows = root_rows(spark, model, query, ranges, keeps_records=needs_records)
     writer = rows.writeStream.queryName(query.name).outputMode(query.output_mode)
-    body = _Body(model, query, checkpoint, listener)
+    body = _Body(model, query, checkpoint, listener, needs_records=needs_records)
     writer = writer.option("checkpointLocation", checkpoint).foreachBatch(body)
     try:
         return _start(writer, model, trigger)
@@ -105,9 +105,11 @@ class StopRequested(Exception):
 class _Body:
     """What Spark calls with each micro-batch of a query."""
 
-    def __init__(self, model: PipelineModel, query: Query, checkpoint: str, listener: Listener) -> None:
+    def __init__(
+        self, model: PipelineModel, query: Query, checkpoint: str, listener: Listener, *, needs_records: bool
+    ) -> None:
         self._model, self._query, self._checkpoint, self._listener = model, query, checkpoint, listener
-        self._needs_records: bool | None = None  # found out with the first micro-batch
+        self._needs_records = needs_records
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         if self._listener.is_stopping():
@@ -126,10 +128,9 @@ class _Body:
         assert query_id is not None
         ends = read_ends(spark, f"{self._checkpoint}/offsets/{number}")
         batch = MicroBatchId(self._query.name, query_id, number, ends)
-        needs_records = self._are_records_needed(rows)
-        rows, release = self._computed_once(rows if needs_records else without_records(rows))
+        rows, release = self._computed_once(rows if self._needs_records else without_records(rows))
         try:
-            evaluation = self._evaluate(rows, has_records=needs_records)
+            evaluation = _evaluate(self._model, self._query, rows, has_records=self._needs_records)
             outputs = {each.name: evaluation.frames[each.input] for each in self._query.sinks}
             counts = evaluation.count({ROWS_IN: rows, **outputs})
             write_all(self._model, self._query, evaluation, counts, batch)
@@ -138,13 +139,6 @@ class _Body:
         seconds = time.monotonic() - started
         rows_out = {each: counts.rows.get(each, 0) for each in outputs}
         return BatchReport(self._query.name, number, counts, counts.rows.get(ROWS_IN, 0), rows_out, ends, seconds)
-
-    def _are_records_needed(self, rows: DataFrame) -> bool:
-        if self._needs_records is None:
-            is_topic = self._model.step(self._query.root) is None and {RECORD, ERROR} <= set(rows.columns)
-            given = stand_in(rows)
-            self._needs_records = not is_topic or are_records_needed(self._evaluate(given), self._query.sinks, given)
-        return self._needs_records
 
     def _computed_once(self, rows: DataFrame) -> tuple[DataFrame, Callable[[], object]]:
         """Return the rows such that Spark computes them once for all outputs, and a function that frees them.
@@ -158,18 +152,29 @@ class _Body:
         computed = rows.localCheckpoint(eager=True)
         return computed, lambda: computed._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
-    def _evaluate(self, rows: DataFrame, *, has_records: bool = True) -> Evaluation:
-        evaluation, spark = Evaluation(self._model), rows.sparkSession
-        for source in self._model.sources:
-            if not is_stream(source):
-                evaluation.add_source(source.name, read_batch(spark, self._model, source, Range()))
-        root = self._model.step(self._query.root)
-        if root is None:
-            evaluation.add_source(self._query.root, rows, has_records=has_records)
-        else:
-            evaluation.add_step_rows(root, rows)
-        evaluation.add_steps(spark, self._query.steps)
-        return evaluation
+
+def _are_records_needed(spark: SparkSession, model: PipelineModel, query: Query) -> bool:
+    """Return whether an output of the query needs the original records of good rows."""
+    schema = root_schema(spark, model, query)
+    if schema is None or ERROR not in schema.names:
+        return True
+    given = stand_in(spark, schema)
+    return are_records_needed(_evaluate(model, query, given), query.sinks, given)
+
+
+def _evaluate(model: PipelineModel, query: Query, rows: DataFrame, *, has_records: bool = True) -> Evaluation:
+    """Return the rows of all nodes of a query for rows of its root."""
+    evaluation, spark = Evaluation(model), rows.sparkSession
+    for source in model.sources:
+        if not is_stream(source):
+            evaluation.add_source(source.name, read_batch(spark, model, source, Range()))
+    root = model.step(query.root)
+    if root is None:
+        evaluation.add_source(query.root, rows, has_records=has_records)
+    else:
+        evaluation.add_step_rows(root, rows)
+    evaluation.add_steps(spark, query.steps)
+    return evaluation
 
 
 def read_ends(spark: Any, path: str) -> dict[str, int]:

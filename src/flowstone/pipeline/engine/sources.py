@@ -37,8 +37,13 @@ def is_stream(source: Source) -> bool:
     return not isinstance(source.origin, TableSource)
 
 
-def read_stream(spark: SparkSession, model: PipelineModel, source: Source, part: Range) -> DataFrame:
-    """Return a stream of the source's rows; a topic's have RECORD and ERROR."""
+def read_stream(
+    spark: SparkSession, model: PipelineModel, source: Source, part: Range, *, keeps_records: bool = True
+) -> DataFrame:
+    """Return a stream of the source's rows; a topic's have RECORD and ERROR.
+
+    Without `keeps_records` good rows may have no RECORD.
+    """
     origin = source.origin
     assert not isinstance(origin, TableSource)
     if isinstance(origin, FileSource):
@@ -48,6 +53,9 @@ def read_stream(spark: SparkSession, model: PipelineModel, source: Source, part:
         options["groupId"] = part.group
     if origin.records_per_batch_max is not None:
         options["maxOffsetsPerTrigger"] = str(origin.records_per_batch_max)
+    decoded = formats.read_stream(spark, options, origin.value, keeps_records=keeps_records)
+    if decoded is not None:
+        return decoded
     return _decoded(spark, spark.readStream.format("flowstone").options(**options).load(), origin)
 
 

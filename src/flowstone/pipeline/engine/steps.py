@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from flowstone.pipeline.errors import PipelineError, Place
@@ -13,19 +14,19 @@ from flowstone.pipeline.model import Action, Expectation, Step
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# An array with the names of the expectations that a row does not meet, while they are counted.
+# An array with the names of the expectations that a row does not meet, in rows that become dead letters.
 UNMET = "_unmet"
 
 
 @dataclass(frozen=True)
 class StepRows:
-    """The rows that a step returns, before (`given`; `all_rows`, with UNMET) and after (`rows`) its expectations."""
+    """The rows that a step returns, before (`given`, `all_rows`) and after (`rows`) its expectations."""
 
     step: Step
     given: DataFrame
     rows: DataFrame
-    all_rows: DataFrame | None  # None: no expectation
-    diverted: DataFrame | None  # None: no expectation diverts
+    all_rows: DataFrame | None  # with a column of `unmet_columns` for each expectation; None: there is none
+    diverted: DataFrame | None  # with UNMET; None: no expectation diverts
 
 
 def apply_step(spark: SparkSession, step: Step, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -74,26 +75,37 @@ def _sql(spark: SparkSession, text: str, inputs: Mapping[str, DataFrame]) -> Dat
 def check_rows(step: Step, rows: DataFrame) -> StepRows:
     """Return the rows of a step, sorted by its expectations."""
     from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import Column
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     if not step.expectations:
         return StepRows(step, rows, rows, None, None)
+    flags = unmet_columns(step)
     try:
-        flags = [F.when(~_is_met(each), F.lit(each.name)) for each in step.expectations]
-        marked = rows.withColumn(UNMET, F.array_compact(F.array(*flags)))
+        unmet = {flag: ~_is_met(each) for flag, each in zip(flags, step.expectations, strict=True)}
+        marked = rows.withColumns(unmet)
         marked.schema  # noqa: B018 - has Spark analyse the conditions
     except (AnalysisException, ParseException) as error:
         place = step.expectations[0].declared_at or step.declared_at
         raise PipelineError(f"an expectation of step {step.name}: {_first_lines(error)}", place) from error
-    leaving = {action: _names(step, action) for action in (Action.DROP, Action.DIVERT)}
-    kept = marked
-    for names in leaving.values():
-        if names:
-            kept = kept.where(~F.arrays_overlap(UNMET, F.array(*map(F.lit, names))))
-    diverted = None
-    if leaving[Action.DIVERT]:
-        diverted = marked.where(F.arrays_overlap(UNMET, F.array(*map(F.lit, leaving[Action.DIVERT]))))
-    return StepRows(step, rows, kept.drop(UNMET), marked, diverted)
+    # Not the conditions again: one that is random must have one result for a row.
+    leaving = _flags_of(step, Action.DROP, Action.DIVERT)
+    kept = marked.where(~reduce(Column.__or__, map(F.col, leaving))) if leaving else marked
+    diverting, diverted = _flags_of(step, Action.DIVERT), None
+    if diverting:
+        names = [F.when(F.col(flag), F.lit(each.name)) for flag, each in zip(flags, step.expectations, strict=True)]
+        found = marked.where(reduce(Column.__or__, map(F.col, diverting)))
+        diverted = found.withColumn(UNMET, F.array_compact(F.array(*names))).drop(*flags)
+    return StepRows(step, rows, kept.drop(*flags), marked, diverted)
+
+
+def unmet_columns(step: Step) -> list[str]:
+    """Return the names of the columns that tell whether a row does not meet each expectation."""
+    return [f"{UNMET}_{index}" for index in range(len(step.expectations))]
+
+
+def _flags_of(step: Step, *actions: Action) -> list[str]:
+    return [flag for flag, each in zip(unmet_columns(step), step.expectations, strict=True) if each.action in actions]
 
 
 def enforce(step: Step, rows: DataFrame) -> DataFrame:
@@ -117,10 +129,6 @@ def _is_met(expectation: Expectation) -> Column:
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     return F.coalesce(F.expr(expectation.condition), F.lit(False))
-
-
-def _names(step: Step, action: Action) -> list[str]:
-    return [each.name for each in step.expectations if each.action == action]
 
 
 def _first_lines(error: Exception) -> str:

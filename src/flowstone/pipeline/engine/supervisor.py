@@ -22,7 +22,8 @@ RESTART_DELAY_MIN_S, RESTART_DELAY_MAX_S = 1.0, 60.0
 # A query that has run for so long after a restart begins again with the shortest delay.
 HEALTHY_AFTER_S = 600.0
 RESTARTS_DEFAULT = 10
-POLL_S = 0.2
+POLL_S = 0.05
+TRACEBACK = "Traceback (most recent call last):"
 OWN_ERROR = "flowstone: "  # before the sentence of an error of the Spark source or sink
 # How long a clean stop waits for the micro-batch that is being written.
 STOP_TIMEOUT_S = 60.0
@@ -132,4 +133,11 @@ def describe(error: BaseException) -> str:
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     own = [line.partition(OWN_ERROR)[2] for line in lines if OWN_ERROR in line]
-    return (own or lines or [type(error).__name__])[0]
+    return (own or _raised_in_worker(str(error)) or lines or [type(error).__name__])[0]
+
+
+def _raised_in_worker(message: str) -> list[str]:
+    """Return the line with the exception that follows the last traceback of Python in Spark's message."""
+    _before, found, after = message.rpartition(TRACEBACK)
+    frames_end = (line.strip() for line in after.splitlines() if line.strip() and not line[0].isspace())
+    return list(frames_end)[:1] if found else []

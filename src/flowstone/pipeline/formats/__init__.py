@@ -8,6 +8,8 @@ columns of the value and its cause in ERROR. A tombstone (a record without a val
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
@@ -15,7 +17,7 @@ from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.formats import csv_values, declared, json_values, plain_values, with_schema
 from flowstone.pipeline.model import Format, FormatKind
 
-__all__ = ["check", "columns_of", "decode", "encode", "for_tests", "subject_of"]
+__all__ = ["check", "columns_of", "decode", "encode", "for_tests", "read_stream", "subject_of"]
 
 
 def subject_of(*topics: str) -> str:
@@ -37,6 +39,18 @@ def decode(records: DataFrame, format: Format, spark: SparkSession, subject: str
     if format.kind is FormatKind.CSV:
         return csv_values.decode(records, _csv_columns(format), format.options)
     return with_schema.of(format).decode(records, format, subject)
+
+
+def read_stream(
+    spark: SparkSession, options: Mapping[str, str], format: Format, *, keeps_records: bool
+) -> DataFrame | None:
+    """Return a stream of topics with the columns of `decode`, decoded while they are read; None if that is impossible.
+
+    `options` are those of the format flowstone. Without `keeps_records` good rows may have no RECORD.
+    """
+    if format.kind is not FormatKind.JSON or format.options:
+        return None
+    return json_values.read_stream(spark, declared.columns(format), options, keeps_records=keeps_records)
 
 
 def encode(columns: StructType, format: Format, subject: str) -> Column:

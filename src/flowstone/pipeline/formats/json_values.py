@@ -20,12 +20,13 @@ import secrets
 from collections.abc import Iterator, Mapping
 from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
-from flowstone.pipeline.formats import arrow_values, json_arrow
+from flowstone.pipeline.formats import arrow_values, decoded_topics, json_arrow
 from flowstone.pipeline.formats.bad_values import BadValue, error, excerpt
+from flowstone.pipeline.formats.decoded_topics import TEXT, Decoding, column_name
 from flowstone.pipeline.formats.plain_values import INVALID_UTF8, quoted
 from flowstone.pipeline.model import ERROR, RECORD
 
@@ -47,20 +48,38 @@ def decode(
 ) -> DataFrame:
     """Return the columns, RECORD and ERROR. `value` is the JSON's bytes if they are not the whole value."""
     given = sf.col(RECORD)["value"] if value is None else value
-    fields = None if options or _is_legacy(records) else json_arrow.fields_of(columns)
+    fields = None if options or _is_legacy(records.sparkSession) else json_arrow.fields_of(columns)
     if fields is None:
         return _parsed(records.select(RECORD, given.cast("string").alias(_TEXT)), columns, options)
     zone = records.sparkSession.conf.get("spark.sql.session.timeZone")
     plain = arrow_values.udf(partial(json_arrow.decode, fields=fields, assumes_utc=zone == "UTC"), _nullable(columns))
     found = records.select(RECORD, given.alias(_TEXT), plain(given).alias(_PLAIN))
     rest = sf.when(sf.col(_PLAIN).isNull(), sf.col(_TEXT)).cast("string")
-    return _parsed(found.select(RECORD, _PLAIN, rest.alias(_TEXT)), columns, options)
+    named = [sf.col(_PLAIN)[each.name].alias(column_name(index)) for index, each in enumerate(columns)]
+    return _parsed(found.select(sf.col(RECORD), rest.alias(_TEXT), *named), columns, options)
+
+
+def read_stream(
+    spark: SparkSession, columns: StructType, options: Mapping[str, str], *, keeps_records: bool
+) -> DataFrame | None:
+    """Return a stream of topics as `decode` does, whose values are decoded where they are read; None if none can be.
+
+    `options` are those of the format flowstone. Without `keeps_records` only some rows have a RECORD, and all that have
+    an ERROR do.
+    """
+    if _is_legacy(spark) or json_arrow.fields_of(columns) is None:
+        return None
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    decoding = Decoding(columns, zone == "UTC", keeps_records)
+    read = decoded_topics.read_stream(spark, options, decoding)
+    names = [sf.col(column_name(index)) for index in range(len(columns))]
+    return _parsed(read.select(sf.col(RECORD), sf.col(TEXT).cast("string").alias(_TEXT), *names), columns, {})
 
 
 def _parsed(texts: DataFrame, columns: StructType, options: Mapping[str, str]) -> DataFrame:
-    """Decode the column _TEXT with Spark; rows that have their columns in _PLAIN have no text."""
+    """Decode the column _TEXT with Spark. Rows whose columns are decoded already have no text."""
     text = sf.col(_TEXT)
-    plain = [_PLAIN] if _PLAIN in texts.columns else []
+    plain = [each for each in texts.columns if each not in (RECORD, _TEXT)]
     schema = _wrapped(columns)
     parse_options = {**READ_OPTIONS, **options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     wrapped = sf.concat(sf.lit(f'{{"{_KEY}":['), text, sf.lit(f',{{"{_KEY}":true}}]}}'))
@@ -73,19 +92,17 @@ def _parsed(texts: DataFrame, columns: StructType, options: Mapping[str, str]) -
     required = [sf.col(_ITEM)[each.name].isNotNull() for each in columns if not each.nullable]
     whole = sf.coalesce(reduce(Column.__and__, required, sf.col(_ONE) & sf.col(_FITS)), sf.lit(False))
     bad = sf.when(text.isNotNull() & ~whole, _cause(columns))
-    return rows.select(*(_field(each.name, whole, bool(plain)) for each in columns), RECORD, bad.alias(ERROR))
+    fields = [sf.when(whole, sf.col(_ITEM)[each.name]) for each in columns]
+    if plain:
+        decoded = zip(plain, fields, strict=True)
+        fields = [sf.when(text.isNull(), sf.col(name)).otherwise(field) for name, field in decoded]
+    named = (field.alias(each.name) for each, field in zip(columns, fields, strict=True))
+    return rows.select(*named, RECORD, bad.alias(ERROR))
 
 
-def _field(name: str, whole: Column, is_plain_first: bool) -> Column:
-    field = sf.col(_ITEM)[name]
-    if is_plain_first:
-        return sf.when(sf.col(_PLAIN).isNotNull(), sf.col(_PLAIN)[name]).when(whole, field).alias(name)
-    return sf.when(whole, field).alias(name)
-
-
-def _is_legacy(records: DataFrame) -> bool:
+def _is_legacy(spark: SparkSession) -> bool:
     """Return whether Spark is set to read dates and times as its second version did."""
-    return str(records.sparkSession.conf.get("spark.sql.legacy.timeParserPolicy")).upper() == "LEGACY"
+    return str(spark.conf.get("spark.sql.legacy.timeParserPolicy")).upper() == "LEGACY"
 
 
 def encode(columns: StructType, options: Mapping[str, str]) -> Column:
