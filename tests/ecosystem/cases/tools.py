@@ -24,7 +24,7 @@ def _run_kcat(case: Case) -> None:
     case.create_topic(TOPIC, PARTITIONS)
     os.mkfifo(pipe)
     options = ["-z", "zstd", "-H", "origin=kcat", "-X", "enable.idempotence=true"]
-    producer = case.start([kcat, "-b", case.bootstrap, "-P", "-t", TOPIC, *options, "-l", str(pipe)], "producer")
+    producer = case.start([kcat, "-b", case.bootstrap, "-P", "-E", "-t", TOPIC, *options, "-l", str(pipe)], "producer")
     with pipe.open("w") as lines:
         lines.writelines(f"{number}\n" for number in range(COUNT // 2))
         lines.flush()

@@ -1,5 +1,6 @@
 // Uses kafkajs as a program would: `produce` writes numbered messages one batch after the other, `consume` is a member of
-// a group that prints each value.
+// a group that prints each value. Messages have keys because kafkajs chooses other partitions for the others when it sends
+// them again, with sequence numbers that the broker has seen.
 const { Kafka, logLevel } = require('kafkajs')
 
 const [mode, bootstrap, topic, count, group] = process.argv.slice(2)
@@ -10,7 +11,10 @@ async function produce() {
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 })
   await producer.connect()
   for (let next = 0; next < Number(count); next += BATCH) {
-    const messages = Array.from({ length: BATCH }, (_, index) => ({ value: String(next + index) }))
+    const messages = Array.from({ length: BATCH }, (_, index) => ({
+      key: String(next + index),
+      value: String(next + index),
+    }))
     await producer.send({ topic, acks: -1, messages })
     console.log(next + BATCH)
   }
