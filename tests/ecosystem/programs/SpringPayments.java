@@ -20,6 +20,8 @@ import org.springframework.kafka.core.DefaultKafkaProducerFactory;
 import org.springframework.kafka.core.KafkaAdmin;
 import org.springframework.kafka.core.KafkaTemplate;
 import org.springframework.kafka.retrytopic.RetryTopicConfigurationSupport;
+import org.springframework.kafka.retrytopic.SameIntervalTopicReuseStrategy;
+import org.springframework.kafka.retrytopic.TopicSuffixingStrategy;
 import org.springframework.kafka.support.KafkaHeaders;
 import org.springframework.messaging.handler.annotation.Header;
 import org.springframework.scheduling.concurrent.ThreadPoolTaskScheduler;
@@ -34,7 +36,13 @@ public class SpringPayments {
             this.template = template;
         }
 
-        @RetryableTopic(attempts = "3", backOff = @BackOff(delay = 300), kafkaTemplate = "template", numPartitions = "2")
+        @RetryableTopic(
+            attempts = "3",
+            backOff = @BackOff(delay = 300),
+            kafkaTemplate = "template",
+            numPartitions = "2",
+            topicSuffixingStrategy = TopicSuffixingStrategy.SUFFIX_WITH_INDEX_VALUE,
+            sameIntervalTopicReuseStrategy = SameIntervalTopicReuseStrategy.MULTIPLE_TOPICS)
         @KafkaListener(topics = "payments", groupId = "payments")
         public void pay(ConsumerRecord<String, String> payment) throws Exception {
             String value = payment.value();
