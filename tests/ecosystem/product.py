@@ -115,6 +115,22 @@ class Case:
             consumer.close()
         return end
 
+    def commit(self, group: str, topic: str, offsets: list[int]) -> None:
+        """Commit an offset for each partition, as soon as the group has a coordinator."""
+        wanted = [TopicPartition(topic, partition, offset) for partition, offset in enumerate(offsets)]
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+
+        def is_done() -> bool:
+            with suppress(KafkaException):
+                consumer.commit(offsets=wanted, asynchronous=False)
+                return True
+            return False
+
+        try:
+            self.wait_until(f"offsets of {group} are committed", is_done, DELIVERY_TIMEOUT_S)
+        finally:
+            consumer.close()
+
     def committed(self, group: str, topic: str, partitions: int) -> int:
         """Return the sum of a group's committed offsets of a topic."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})

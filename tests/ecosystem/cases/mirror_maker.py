@@ -108,7 +108,8 @@ def _check_settings(case: Case, other: Case) -> None:
 def _own_settings(case: Case, topic: str) -> dict[str, str | None]:
     """Return the settings of a topic that are set for it alone."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    entries = AdminClient({"bootstrap.servers": case.bootstrap}).describe_configs([resource])[resource]
+    admin = AdminClient({"bootstrap.servers": case.bootstrap})  # its end would end the request
+    entries = admin.describe_configs([resource])[resource]
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return {name: each.value for name, each in entries.result(TIMEOUT_S).items() if each.source == own}
 
@@ -116,19 +117,14 @@ def _own_settings(case: Case, topic: str) -> dict[str, str | None]:
 def _set(case: Case, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    AdminClient({"bootstrap.servers": case.bootstrap}).incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    admin = AdminClient({"bootstrap.servers": case.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
 
 
 def _commit_ends(case: Case, topic: str) -> list[int]:
     """Commit the ends of a topic's partitions for the group; return them."""
-    consumer = Consumer({"bootstrap.servers": case.bootstrap, "group.id": GROUP})
-    try:
-        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        ends = [consumer.get_watermark_offsets(each, TIMEOUT_S)[1] for each in partitions]
-        offsets = [TopicPartition(topic, number, end) for number, end in enumerate(ends)]
-        consumer.commit(offsets=offsets, asynchronous=False)
-    finally:
-        consumer.close()
+    ends = [case.end_offset(topic, partition) for partition in range(PARTITIONS)]
+    case.commit(GROUP, topic, ends)
     return ends
 
 
