@@ -18,6 +18,8 @@ from tests.ecosystem.installs import java_program, kafka_with, properties_file
 from tests.ecosystem.product import Case, Product
 
 LINES = 2000
+DOCUMENTS = [json.dumps({"number": number}) for number in range(1000)]
+BROKEN_DOCUMENTS = [f"{{ no document {number}" for number in range(20)]
 ORDERS, CUSTOMERS = 4000, 20
 ROCKSDB_VERSION = "10.1.3"
 REST_TIMEOUT_S = 10
@@ -61,60 +63,12 @@ def _run_connect(case: Case) -> None:
     source, sink, strict = (case.folder / f"{name}.txt" for name in ("source", "sink", "strict"))
     ports = free_ports(2)
     rest = _Rest(ports)
-
-    def start(number: int) -> Popen[bytes]:
-        converter = "org.apache.kafka.connect.storage.StringConverter"
-        settings = {
-            "bootstrap.servers": case.bootstrap,
-            "group.id": "connect",
-            "listeners": f"http://127.0.0.1:{ports[number]}",
-            "key.converter": converter,
-            "value.converter": converter,
-            "config.storage.topic": "connect-configs",
-            "offset.storage.topic": "connect-offsets",
-            "status.storage.topic": "connect-status",
-            "config.storage.replication.factor": 1,
-            "offset.storage.replication.factor": 1,
-            "status.storage.replication.factor": 1,
-            "offset.storage.partitions": 5,
-            "offset.flush.interval.ms": 1000,
-            "session.timeout.ms": 10_000,
-            "scheduled.rebalance.max.delay.ms": 1000,
-        }
-        file = properties_file(case.folder / f"worker-{number}.properties", settings)
-        main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        return case.start([java_command(), HEAP, "-cp", classpath, main, file], f"worker-{number}")
-
-    workers = [start(0), start(1)]
+    workers = [_start_worker(case, classpath, number, port) for number, port in enumerate(ports)]
     case.wait_until("Connect's workers answer", lambda: rest.ask("GET", "/connectors")[0] == 200)
     source.write_text("".join(f"line {number}\n" for number in range(LINES // 2)))
-    package = "org.apache.kafka.connect.file"
-    connectors = {
-        "lines-in": {"connector.class": f"{package}.FileStreamSourceConnector", "file": str(source), "topic": "lines"},
-        "lines-out": {
-            "connector.class": f"{package}.FileStreamSinkConnector",
-            "file": str(sink),
-            "topics": "lines",
-            "consumer.override.auto.offset.reset": "earliest",
-        },
-    }
-    documents = [json.dumps({"number": number}) for number in range(LINES // 2)]
-    broken = [f"{{ no document {number}" for number in range(LINES // 100)]
     case.create_topic("documents")
-    case.produce("documents", [(None, each) for each in documents + broken])
-    connectors["documents-out"] = {
-        "connector.class": f"{package}.FileStreamSinkConnector",
-        "file": str(strict),
-        "topics": "documents",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "value.converter.schemas.enable": "false",
-        "errors.tolerance": "all",
-        "errors.deadletterqueue.topic.name": "dead-documents",
-        "errors.deadletterqueue.topic.replication.factor": "1",
-        "errors.deadletterqueue.context.headers.enable": "true",
-        "consumer.override.auto.offset.reset": "earliest",
-    }
-    for name, settings in connectors.items():
+    case.produce("documents", [(None, each) for each in DOCUMENTS + BROKEN_DOCUMENTS])
+    for name, settings in _connectors(source, sink, strict).items():
         status, _ = rest.ask("POST", "/connectors", {"name": name, "config": {"tasks.max": "1", **settings}})
         case.check(f"{name} is created", status, 201)
     case.wait_until("the connectors run", lambda: rest.are_running(3), REBALANCE_TIMEOUT_S)
@@ -133,15 +87,66 @@ def _run_connect(case: Case) -> None:
     wanted = {f"line {number}" for number in range(LINES)}
     case.wait_until("the sink has all lines", lambda: set(_lines(sink)) == wanted, REBALANCE_TIMEOUT_S)
     case.check("every line arrives after a killed worker and a killed broker", set(_lines(sink)), wanted)
-    case.check(
-        "what is no document is a dead letter", set(case.read_values("dead-documents", len(broken))), set(broken)
-    )
-    found = {f"{{number={number}}}" for number in range(LINES // 2)}
-    case.wait_until("the strict sink has all documents", lambda: set(_lines(strict)) == found)
-    case.check("the strict sink has every document", set(_lines(strict)), found)
+    _check_dead_letters(case, strict)
     _check_offsets(case, rest, sink)
     case.check("a connector is deleted", rest.ask("DELETE", "/connectors/lines-out")[0], 204)
     case.wait_until("a deleted connector is unknown", lambda: rest.ask("GET", "/connectors/lines-out")[0] == 404)
+
+
+def _start_worker(case: Case, classpath: str, number: int, port: int) -> Popen[bytes]:
+    converter = "org.apache.kafka.connect.storage.StringConverter"
+    settings = {
+        "bootstrap.servers": case.bootstrap,
+        "group.id": "connect",
+        "listeners": f"http://127.0.0.1:{port}",
+        "key.converter": converter,
+        "value.converter": converter,
+        "config.storage.topic": "connect-configs",
+        "offset.storage.topic": "connect-offsets",
+        "status.storage.topic": "connect-status",
+        "config.storage.replication.factor": 1,
+        "offset.storage.replication.factor": 1,
+        "status.storage.replication.factor": 1,
+        "offset.storage.partitions": 5,
+        "offset.flush.interval.ms": 1000,
+        "session.timeout.ms": 10_000,
+        "scheduled.rebalance.max.delay.ms": 1000,
+    }
+    file = properties_file(case.folder / f"worker-{number}.properties", settings)
+    main = "org.apache.kafka.connect.cli.ConnectDistributed"
+    return case.start([java_command(), HEAP, "-cp", classpath, main, file], f"worker-{number}")
+
+
+def _connectors(source: Path, sink: Path, strict: Path) -> dict[str, dict[str, str]]:
+    """Return connectors from a file to a topic, from there to a file, and one whose bad records are dead letters."""
+    package = "org.apache.kafka.connect.file"
+    to_file = {
+        "connector.class": f"{package}.FileStreamSinkConnector",
+        "consumer.override.auto.offset.reset": "earliest",
+    }
+    return {
+        "lines-in": {"connector.class": f"{package}.FileStreamSourceConnector", "file": str(source), "topic": "lines"},
+        "lines-out": to_file | {"file": str(sink), "topics": "lines"},
+        "documents-out": to_file
+        | {
+            "file": str(strict),
+            "topics": "documents",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": "dead-documents",
+            "errors.deadletterqueue.topic.replication.factor": "1",
+            "errors.deadletterqueue.context.headers.enable": "true",
+        },
+    }
+
+
+def _check_dead_letters(case: Case, strict: Path) -> None:
+    letters = set(case.read_values("dead-documents", len(BROKEN_DOCUMENTS)))
+    case.check("what is no document is a dead letter", letters, set(BROKEN_DOCUMENTS))
+    wanted = {f"{{number={number}}}" for number in range(len(DOCUMENTS))}
+    case.wait_until("the strict sink has all documents", lambda: set(_lines(strict)) == wanted)
+    case.check("the strict sink has every document", set(_lines(strict)), wanted)
 
 
 def _check_offsets(case: Case, rest: _Rest, sink: Path) -> None:
