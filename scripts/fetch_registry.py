@@ -1,6 +1,7 @@
 """Downloads a schema registry (Apicurio, with Confluent's API) from Maven Central into the cache folder, for tests.
 
-Owns the folder: `registry_jar()` is the jar to start. Java 17 runs it, with the schemas in memory.
+Owns the folders, one for each version: `registry_jar()` is the jar to start. Java 17 runs it. Unless told otherwise, a
+registry keeps its schemas in memory.
 
 Invariant, as in `fetch_kafka`: the folder is renamed into place after everything is in it.
 """
@@ -18,35 +19,38 @@ if ROOT not in sys.path:
 from scripts.fetch_kafka import FetchError, cache_folder, fetch_artifact, put_in_place, run_fetch  # noqa: E402
 
 REGISTRY_VERSION = "2.6.13.Final"
-ARCHIVE = f"io.apicurio:apicurio-registry-app:{REGISTRY_VERSION}:tar.gz:all"
-RUNNER = f"apicurio-registry-app-{REGISTRY_VERSION}-runner.jar"
 # Where its Confluent API is, below the address of the server.
 API_PATH = "/apis/ccompat/v7"
 
 
-def registry_folder() -> Path:
+def registry_folder(version: str) -> Path:
     """Return the folder of the registry, whether or not it exists."""
-    return cache_folder().parent / f"apicurio-registry-{REGISTRY_VERSION}"
+    return cache_folder().parent / f"apicurio-registry-{version}"
 
 
-def registry_jar() -> Path:
+def registry_jar(version: str = REGISTRY_VERSION) -> Path:
     """Return the jar of the registry, downloading it if needed. Raises FetchError if that fails."""
-    folder = registry_folder()
+    folder = registry_folder(version)
     if not folder.is_dir():
-        _fetch_into(folder)
-    return next(folder.rglob(RUNNER))
+        _fetch_into(folder, version)
+    return next(folder.rglob(_runner(version)))
 
 
-def _fetch_into(folder: Path) -> None:
+def _runner(version: str) -> str:
+    return f"apicurio-registry-app-{version}-runner.jar"
+
+
+def _fetch_into(folder: Path, version: str) -> None:
+    archive_name = f"io.apicurio:apicurio-registry-app:{version}:tar.gz:all"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
         unpacked = Path(work, "unpacked")
-        fetch_artifact(ARCHIVE, Path(work))
+        fetch_artifact(archive_name, Path(work))
         for archive in Path(work).glob("*.tar.gz"):
             unpacked.mkdir()
-            run_fetch(["tar", "-xzf", str(archive), "-C", str(unpacked)], ARCHIVE)
-        if not list(unpacked.rglob(RUNNER)):
-            raise FetchError(f"Maven reported success but {RUNNER} is not among what it fetched")
+            run_fetch(["tar", "-xzf", str(archive), "-C", str(unpacked)], archive_name)
+        if not list(unpacked.rglob(_runner(version))):
+            raise FetchError(f"Maven reported success but {_runner(version)} is not among what it fetched")
         put_in_place(unpacked, folder)
 
 

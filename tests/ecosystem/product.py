@@ -1,13 +1,11 @@
-"""What a case of the ecosystem suite is given: a broker that can be killed, a folder, and ways to install a product.
+"""What a case of the ecosystem suite is given: a broker that can be killed, and a folder.
 
 A case exercises one product of other people against one broker, Flowstone or Apache Kafka, and never knows which. Each
-check compares contents, and each case kills something on the way. A product is installed once, into a folder of the
-cache that belongs to it alone.
+check compares contents, and each case kills something on the way. How a product is installed is in `installs`.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,11 +16,10 @@ from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from scripts.client_suites.suite import FETCH_TIMEOUT_S, CheckFailed, cached, environment, run, tool
+from scripts.client_suites.suite import CheckFailed, environment
 
 from bench.servers import Server
 
-PROGRAMS = Path(__file__).with_name("programs")
 DELIVERY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 READ_TIMEOUT_S = 150.0  # a killed producer's open transaction ends after a minute
@@ -73,13 +70,18 @@ class Case:
             raise CheckFailed(f"records for {topic} were not acknowledged: {failed[:1]}")
 
     def read(
-        self, topic: str, is_enough: Callable[[list[tuple[str | None, str]]], bool], *, committed: bool = False
+        self,
+        topic: str,
+        is_enough: Callable[[list[tuple[str | None, str]]], bool],
+        *,
+        committed: bool = False,
+        group: str | None = None,
     ) -> list[tuple[str | None, str]]:
-        """Return all keys and values from the topic's start, as soon as they are enough or READ_TIMEOUT_S is over."""
+        """Return keys and values from the start, or where a group is, once they are enough or it takes too long."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
-                "group.id": f"reader-{time.monotonic_ns()}",
+                "group.id": group or f"reader-{time.monotonic_ns()}",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
@@ -104,6 +106,30 @@ class Case:
         """Return how often each value is in the topic, as soon as there are `count` different ones."""
         records = self.read(topic, lambda found: len({value for _, value in found}) >= count, committed=committed)
         return Counter(value for _, value in records)
+
+    def end_offset(self, topic: str, partition: int = 0) -> int:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "ends"})
+        try:
+            end: int = consumer.get_watermark_offsets(TopicPartition(topic, partition), READ_TIMEOUT_S)[1]
+        finally:
+            consumer.close()
+        return end
+
+    def commit(self, group: str, topic: str, offsets: list[int]) -> None:
+        """Commit an offset for each partition, as soon as the group has a coordinator."""
+        wanted = [TopicPartition(topic, partition, offset) for partition, offset in enumerate(offsets)]
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+
+        def is_done() -> bool:
+            with suppress(KafkaException):
+                consumer.commit(offsets=wanted, asynchronous=False)
+                return True
+            return False
+
+        try:
+            self.wait_until(f"offsets of {group} are committed", is_done, DELIVERY_TIMEOUT_S)
+        finally:
+            consumer.close()
 
     def committed(self, group: str, topic: str, partitions: int) -> int:
         """Return the sum of a group's committed offsets of a topic."""
@@ -169,28 +195,3 @@ class Product:
     version: str
     exercised: str
     run: Callable[[Case], None]
-
-
-def python_of(name: str, *requirements: str) -> str:
-    """Return the Python of an environment that has the packages, made in the cache if it is missing."""
-
-    def fill(folder: Path) -> None:
-        run([sys.executable, "-m", "venv", str(folder)], timeout_s=FETCH_TIMEOUT_S)
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", *requirements]
-        run(pip, timeout_s=FETCH_TIMEOUT_S)
-
-    return str(cached(name, fill) / "bin" / "python")
-
-
-def go_program(name: str, source: str, *modules: str) -> str:
-    """Return a program in Go, built from `programs/<source>` with the modules unless the cache has it."""
-    go, program = tool("go"), PROGRAMS / source
-
-    def fill(folder: Path) -> None:
-        run([go, "mod", "init", "checks"], folder=folder)
-        run([go, "get", *modules], folder=folder, timeout_s=FETCH_TIMEOUT_S)
-
-    folder = cached(name, fill)
-    (folder / "main.go").write_text(program.read_text())
-    run([go, "build", "-mod=mod", "-o", "checks"], folder=folder, timeout_s=FETCH_TIMEOUT_S)
-    return str(folder / "checks")

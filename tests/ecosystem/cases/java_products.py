@@ -1,4 +1,4 @@
-"""Kafka Connect, MirrorMaker 2 and Kafka Streams, of Apache Kafka's release: each loses a worker on the way."""
+"""Kafka Connect and Kafka Streams, of Apache Kafka's release: each loses a worker on the way."""
 
 from __future__ import annotations
 
@@ -10,44 +10,21 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from scripts.client_suites.suite import CheckFailed, cached, run, tool
-from scripts.fetch_kafka import KAFKA_VERSION, fetch_artifact, java_command, kafka_classpath
+from scripts.client_suites.suite import CheckFailed
+from scripts.fetch_kafka import KAFKA_VERSION, java_command
 
-from bench.servers import Kafka, free_ports
-from tests.ecosystem.product import PROGRAMS, Case, Product
+from bench.servers import free_ports
+from tests.ecosystem.installs import java_program, kafka_with, properties_file
+from tests.ecosystem.product import Case, Product
 
 LINES = 2000
+DOCUMENTS = [json.dumps({"number": number}) for number in range(1000)]
+BROKEN_DOCUMENTS = [f"{{ no document {number}" for number in range(20)]
 ORDERS, CUSTOMERS = 4000, 20
 ROCKSDB_VERSION = "10.1.3"
 REST_TIMEOUT_S = 10
 REBALANCE_TIMEOUT_S = 120
 HEAP = "-Xmx256m"
-# What MirrorMaker creates for itself: `NAME.replication.factor`.
-MIRROR_TOPICS = (
-    "checkpoints.topic",
-    "heartbeats.topic",
-    "offset-syncs.topic",
-    "config.storage",
-    "offset.storage",
-    "status.storage",
-)
-
-
-def _classpath(name: str, *artifacts: str) -> str:
-    """Return Kafka's class path with further artifacts of Maven Central before it."""
-
-    def fill(folder: Path) -> None:
-        for artifact in artifacts:
-            fetch_artifact(artifact, folder)
-
-    return f"{cached(f'ecosystem-{name}-{KAFKA_VERSION}', fill)}/*:{kafka_classpath()}"
-
-
-def _properties(path: Path, values: dict[str, object]) -> str:
-    path.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
-    return str(path)
-
 
 # Kafka Connect
 
@@ -82,51 +59,19 @@ class _Rest:
 
 
 def _run_connect(case: Case) -> None:
-    classpath = _classpath("connect", f"org.apache.kafka:connect-file:{KAFKA_VERSION}")
-    source, sink = case.folder / "source.txt", case.folder / "sink.txt"
+    classpath = kafka_with("connect", f"org.apache.kafka:connect-file:{KAFKA_VERSION}")
+    source, sink, strict = (case.folder / f"{name}.txt" for name in ("source", "sink", "strict"))
     ports = free_ports(2)
     rest = _Rest(ports)
-
-    def start(number: int) -> Popen[bytes]:
-        converter = "org.apache.kafka.connect.storage.StringConverter"
-        settings = {
-            "bootstrap.servers": case.bootstrap,
-            "group.id": "connect",
-            "listeners": f"http://127.0.0.1:{ports[number]}",
-            "key.converter": converter,
-            "value.converter": converter,
-            "config.storage.topic": "connect-configs",
-            "offset.storage.topic": "connect-offsets",
-            "status.storage.topic": "connect-status",
-            "config.storage.replication.factor": 1,
-            "offset.storage.replication.factor": 1,
-            "status.storage.replication.factor": 1,
-            "offset.storage.partitions": 5,
-            "offset.flush.interval.ms": 1000,
-            "session.timeout.ms": 10_000,
-            "scheduled.rebalance.max.delay.ms": 1000,
-        }
-        file = _properties(case.folder / f"worker-{number}.properties", settings)
-        main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        return case.start([java_command(), HEAP, "-cp", classpath, main, file], f"worker-{number}")
-
-    workers = [start(0), start(1)]
+    workers = [_start_worker(case, classpath, number, port) for number, port in enumerate(ports)]
     case.wait_until("Connect's workers answer", lambda: rest.ask("GET", "/connectors")[0] == 200)
     source.write_text("".join(f"line {number}\n" for number in range(LINES // 2)))
-    package = "org.apache.kafka.connect.file"
-    connectors = {
-        "lines-in": {"connector.class": f"{package}.FileStreamSourceConnector", "file": str(source), "topic": "lines"},
-        "lines-out": {
-            "connector.class": f"{package}.FileStreamSinkConnector",
-            "file": str(sink),
-            "topics": "lines",
-            "consumer.override.auto.offset.reset": "earliest",
-        },
-    }
-    for name, settings in connectors.items():
+    case.create_topic("documents")
+    case.produce("documents", [(None, each) for each in DOCUMENTS + BROKEN_DOCUMENTS])
+    for name, settings in _connectors(source, sink, strict).items():
         status, _ = rest.ask("POST", "/connectors", {"name": name, "config": {"tasks.max": "1", **settings}})
         case.check(f"{name} is created", status, 201)
-    case.wait_until("the connectors run", lambda: rest.are_running(2), REBALANCE_TIMEOUT_S)
+    case.wait_until("the connectors run", lambda: rest.are_running(3), REBALANCE_TIMEOUT_S)
     case.wait_until("the sink has the first lines", lambda: len(_lines(sink)) >= LINES // 2)
 
     def has_source_offset() -> bool:
@@ -138,94 +83,120 @@ def _run_connect(case: Case) -> None:
     case.restart_broker()
     with source.open("a") as file:
         file.writelines(f"line {number}\n" for number in range(LINES // 2, LINES))
-    case.wait_until("the connectors run again", lambda: rest.are_running(2), REBALANCE_TIMEOUT_S)
+    case.wait_until("the connectors run again", lambda: rest.are_running(3), REBALANCE_TIMEOUT_S)
     wanted = {f"line {number}" for number in range(LINES)}
     case.wait_until("the sink has all lines", lambda: set(_lines(sink)) == wanted, REBALANCE_TIMEOUT_S)
     case.check("every line arrives after a killed worker and a killed broker", set(_lines(sink)), wanted)
+    _check_dead_letters(case, strict)
+    _check_offsets(case, rest, sink)
     case.check("a connector is deleted", rest.ask("DELETE", "/connectors/lines-out")[0], 204)
     case.wait_until("a deleted connector is unknown", lambda: rest.ask("GET", "/connectors/lines-out")[0] == 404)
+
+
+def _start_worker(case: Case, classpath: str, number: int, port: int) -> Popen[bytes]:
+    converter = "org.apache.kafka.connect.storage.StringConverter"
+    settings = {
+        "bootstrap.servers": case.bootstrap,
+        "group.id": "connect",
+        "listeners": f"http://127.0.0.1:{port}",
+        "key.converter": converter,
+        "value.converter": converter,
+        "config.storage.topic": "connect-configs",
+        "offset.storage.topic": "connect-offsets",
+        "status.storage.topic": "connect-status",
+        "config.storage.replication.factor": 1,
+        "offset.storage.replication.factor": 1,
+        "status.storage.replication.factor": 1,
+        "offset.storage.partitions": 5,
+        "offset.flush.interval.ms": 1000,
+        "session.timeout.ms": 10_000,
+        "scheduled.rebalance.max.delay.ms": 1000,
+    }
+    file = properties_file(case.folder / f"worker-{number}.properties", settings)
+    main = "org.apache.kafka.connect.cli.ConnectDistributed"
+    return case.start([java_command(), HEAP, "-cp", classpath, main, file], f"worker-{number}")
+
+
+def _connectors(source: Path, sink: Path, strict: Path) -> dict[str, dict[str, str]]:
+    """Return connectors from a file to a topic, from there to a file, and one whose bad records are dead letters."""
+    package = "org.apache.kafka.connect.file"
+    to_file = {
+        "connector.class": f"{package}.FileStreamSinkConnector",
+        "consumer.override.auto.offset.reset": "earliest",
+    }
+    return {
+        "lines-in": {"connector.class": f"{package}.FileStreamSourceConnector", "file": str(source), "topic": "lines"},
+        "lines-out": to_file | {"file": str(sink), "topics": "lines"},
+        "documents-out": to_file
+        | {
+            "file": str(strict),
+            "topics": "documents",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": "dead-documents",
+            "errors.deadletterqueue.topic.replication.factor": "1",
+            "errors.deadletterqueue.context.headers.enable": "true",
+        },
+    }
+
+
+def _check_dead_letters(case: Case, strict: Path) -> None:
+    letters = set(case.read_values("dead-documents", len(BROKEN_DOCUMENTS)))
+    case.check("what is no document is a dead letter", letters, set(BROKEN_DOCUMENTS))
+    wanted = {f"{{number={number}}}" for number in range(len(DOCUMENTS))}
+    case.wait_until("the strict sink has all documents", lambda: set(_lines(strict)) == wanted)
+    case.check("the strict sink has every document", set(_lines(strict)), wanted)
+
+
+def _check_offsets(case: Case, rest: _Rest, sink: Path) -> None:
+    """Check that a connector's offsets can be seen, set while it is stopped, and deleted."""
+    path = "/connectors/lines-out"
+
+    def offsets() -> list[Any]:
+        return (rest.ask("GET", f"{path}/offsets")[1] or {"offsets": []})["offsets"]
+
+    def at(offset: int) -> list[Any]:
+        return [{"partition": {"kafka_partition": 0, "kafka_topic": "lines"}, "offset": {"kafka_offset": offset}}]
+
+    end = case.end_offset("lines")
+    case.wait_until("the sink's offset is at the end", lambda: offsets() == at(end))
+    again = 10
+    case.check("a connector is stopped", rest.ask("PUT", f"{path}/stop")[0], 204)
+    changed = {"offsets": at(end - again)}
+    case.wait_until("the offset is set", lambda: rest.ask("PATCH", f"{path}/offsets", changed)[0] == 200)
+    case.check("the offset that was set is told", offsets(), at(end - again))
+    before = len(_lines(sink))
+    case.check("a connector is resumed", rest.ask("PUT", f"{path}/resume")[0], 202)
+    case.wait_until("lines come again", lambda: len(_lines(sink)) >= before + again)
+    case.check(
+        "exactly the lines after that offset come again", _lines(sink)[before:], _lines(sink)[before - again : before]
+    )
+    case.check("a connector is stopped again", rest.ask("PUT", f"{path}/stop")[0], 204)
+    case.wait_until("the offsets are deleted", lambda: rest.ask("DELETE", f"{path}/offsets")[0] == 200)
+    case.check("no offset is left", offsets(), [])
 
 
 def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-# MirrorMaker 2
-
-
-def _run_mirror_maker(case: Case) -> None:
-    classpath = _classpath(
-        "mirror",
-        f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}",
-        f"org.apache.kafka:connect-mirror-client:{KAFKA_VERSION}",
-    )
-    with Kafka() as server:
-        other = Case(server, case.folder)
-        other.create_topic("orders", 3, retention_ms="123456789")
-        case.create_topic("invoices", 2, cleanup_policy="compact")
-        other.produce("orders", _orders())
-        case.produce("invoices", _orders())
-        settings: dict[str, object] = {
-            "clusters": "here,there",
-            "here.bootstrap.servers": case.bootstrap,
-            "there.bootstrap.servers": other.bootstrap,
-            "here->there.enabled": "true",
-            "there->here.enabled": "true",
-            "here->there.topics": "invoices",
-            "there->here.topics": "orders",
-            "dedicated.mode.enable.internal.rest": "false",
-            "emit.checkpoints.interval.seconds": 1,
-            "sync.group.offsets.enabled": "true",
-            "sync.group.offsets.interval.seconds": 1,
-            "refresh.topics.interval.seconds": 2,
-            "refresh.groups.interval.seconds": 2,
-            "sync.topic.configs.interval.seconds": 2,
-            "offset.lag.max": 0,
-            **{f"{name}.replication.factor": 1 for name in MIRROR_TOPICS},
-            "replication.factor": 1,
-        }
-        file = _properties(case.folder / "mirror.properties", settings)
-        main = "org.apache.kafka.connect.mirror.MirrorMaker"
-        command = [java_command(), HEAP, "-cp", classpath, main, file]
-        first = case.start(command, "first")
-        case.read("there.orders", lambda found: len(found) > ORDERS // 4)
-        first.kill()
-        case.start(command, "second")
-        wanted = sorted(_orders())
-        arrived = case.read("there.orders", lambda found: len(set(found)) >= ORDERS)
-        case.check("Kafka's records arrive here across a kill of MirrorMaker", sorted(set(arrived)), wanted)
-        left = other.read("here.invoices", lambda found: len(set(found)) >= ORDERS)
-        case.check("records of here arrive at Kafka", sorted(set(left)), wanted)
-        case.wait_until(
-            "the topic's settings are copied",
-            lambda: _setting(case, "there.orders", "retention.ms") == "123456789",
-        )
-        case.check("settings are copied to Kafka too", _setting(other, "here.invoices", "cleanup.policy"), "compact")
-
-
-def _setting(case: Case, topic: str, name: str) -> str | None:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    admin = AdminClient({"bootstrap.servers": case.bootstrap})
-    entry = admin.describe_configs([resource])[resource].result(REST_TIMEOUT_S).get(name)
-    return entry.value if entry is not None else None
-
-
 # Kafka Streams
 
 
 def _run_streams(case: Case, guarantee: str) -> None:
-    classpath = _classpath(
+    classpath = kafka_with(
         "streams",
         f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",
         f"org.rocksdb:rocksdbjni:{ROCKSDB_VERSION}",
     )
-    run([tool("javac"), "-cp", classpath, "-d", str(case.folder), str(PROGRAMS / "Totals.java")])
+    classes = java_program("Totals.java", classpath, case.folder)
     case.create_topic("orders", 4)
     case.create_topic("totals", 4)
 
     def start(name: str) -> Popen[bytes]:
         arguments = [case.bootstrap, guarantee, str(case.folder / name)]
-        return case.start([java_command(), HEAP, "-cp", f"{case.folder}:{classpath}", "Totals", *arguments], name)
+        return case.start([java_command(), HEAP, "-cp", classes, "Totals", *arguments], name)
 
     orders = _orders()
     case.produce("orders", orders[: ORDERS // 2])
@@ -262,14 +233,8 @@ def _orders() -> list[tuple[str | None, str]]:
 CONNECT = Product(
     "kafka-connect",
     KAFKA_VERSION,
-    "two distributed workers, file source and sink, REST: a killed worker, a killed broker",
+    "two distributed workers, file source and sink, dead letters, REST with offsets: a killed worker, a killed broker",
     _run_connect,
-)
-MIRROR_MAKER = Product(
-    "mirrormaker-2",
-    KAFKA_VERSION,
-    "to and from an Apache Kafka: records and topic settings, across a kill of MirrorMaker",
-    _run_mirror_maker,
 )
 STREAMS = tuple(
     Product(

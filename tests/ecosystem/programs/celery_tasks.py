@@ -1,10 +1,11 @@
-"""A Celery application on Kombu's Kafka transport: each task appends its number to a file, slowly."""
+"""A Celery application on Kombu's Kafka transport: each task appends its number to a file, one of them very late."""
 
 import os
 import time
 
 from celery import Celery
 
+LONG_TASK = 50
 app = Celery("tasks", broker=os.environ["ECOSYSTEM_BROKER"])
 app.conf.update(
     task_acks_late=True,
@@ -20,7 +21,10 @@ app.conf.update(
 def note(number):
     with open(os.environ["ECOSYSTEM_FILE"] + ".begun", "a") as begun:
         begun.write(f"{number}\n")
-    time.sleep(0.02)
+    is_long = number == LONG_TASK and not os.path.exists(os.environ["ECOSYSTEM_FILE"] + ".long")
+    if is_long:  # only when it runs for the first time
+        open(os.environ["ECOSYSTEM_FILE"] + ".long", "w").close()
+    time.sleep(60 if is_long else 0.02)
     with open(os.environ["ECOSYSTEM_FILE"], "a") as done:
         done.write(f"{number}\n")
 

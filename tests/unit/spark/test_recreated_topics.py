@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from flowstone import Broker
 from flowstone.client.connection import VERSIONS
@@ -22,6 +21,7 @@ from pyspark_flowstone.reporting import QueryError
 from pyspark_flowstone.source import FlowstoneReader
 from pyspark_flowstone.stream import FlowstoneStreamReader
 from pyspark_flowstone.values import OptionError
+from pyspark_flowstone.versions import ReadAllAvailable, ReadMaxRows
 
 ALL = ReadAllAvailable()
 WITHOUT_IDS = (7, 9)  # the versions of Metadata that brokers before Kafka 2.8 have
