@@ -60,6 +60,8 @@ class GroupConfig:
     consumer_group_max_size: int = 2**31 - 1  # group.consumer.max.size
     consumer_assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors
     consumer_migration_policy: str = "bidirectional"  # group.consumer.migration.policy
+    # The largest assignment that is computed within a heartbeat: members times topics, plus partitions.
+    consumer_assigned_at_once_max: int = 4_000
     consumer_regex_refresh_interval_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
     share_group_max_size: int = 200  # group.share.max.size
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
