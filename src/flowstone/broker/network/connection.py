@@ -225,12 +225,16 @@ class Connection:
         if self._frame_filled < self._frame_size:
             return False
         self._frame = self.frame_started = None
-        large = None
+        large, session = None, self.session
+        session.owns_frame = True
         try:
             large = self._handle(frame[: self._frame_size])
         finally:
-            if large is None:
-                self.buffers.give_back(frame)
+            if session.take_frame():
+                if large is None:
+                    self.buffers.give_back(frame)
+            else:
+                self.buffers.hand_over(len(frame))
         if large is not None:
             large.on_decoded = partial(self.buffers.give_back, frame)
         return True
