@@ -35,7 +35,7 @@ PARTITION_OVERHEAD_BYTES = 96
 a character of a name, a pending offset of a transaction and a partition of a member, without clients' own bytes.
 `group.memory.max.bytes` limits the sum over all groups."""
 
-EXPIRY_OFFSETS_PER_TICK = 5_000
+EXPIRY_OFFSETS_PER_TICK = 2_000
 """Committed offsets checked for expiry in one slice, so that a large shard does not hold the event loop."""
 
 REBALANCE_REASON_MAX_CHARS = 2_048
