@@ -50,18 +50,14 @@ class BufferPool:
             return kept.pop()
         return lazy_buffer(size_class) if size_class >= LAZY_BYTES_MIN else memoryview(bytearray(size_class))
 
-    def give_back(self, buffer: memoryview) -> None:
-        """Keep a buffer for reuse, or free it if enough are kept."""
+    def give_back(self, buffer: memoryview, *, is_free: bool = True) -> None:
+        """Count a buffer no more. One that is free is kept for reuse; another belongs to the request in it."""
         size_class = len(buffer)
-        if self._kept_bytes + size_class <= KEPT_BYTES_MAX:
-            self._kept_bytes += size_class
-            self._kept.setdefault(size_class, []).append(buffer)
-        self.hand_over(size_class)
-
-    def hand_over(self, size_class: int) -> None:
-        """Count a buffer no more: it is free, or belongs to the request that was received into it."""
         self._taken_bytes -= size_class
         assert self._taken_bytes >= 0
+        if is_free and self._kept_bytes + size_class <= KEPT_BYTES_MAX:
+            self._kept_bytes += size_class
+            self._kept.setdefault(size_class, []).append(buffer)
         # Each waiting connection tries again once; without success it queues up again, behind the others.
         waiting, self._waiting = self._waiting, []
         for _, callback in sorted(waiting, key=itemgetter(0)):
