@@ -24,13 +24,14 @@ from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.cli.up.process import collector_paused
 from flowstone.wire.apis import APIS
 from flowstone.wire.record_batch import Record, build_batch
+from tests.hostile.stretches.undoing import Request, undoing
 from tests.support.acl_clients import STANDARD
 from tests.support.running_app import RunningApp
 from tests.support.transactions import TransactionClient
 from tests.support.wire_client import Client, Closed, api_key, frame, produce_request
 
 from .loop_watch import LoopWatch
-from .worst_case import Case, Request
+from .worst_case import Case
 from .worst_requests import GROUP, TRANSACTIONAL_ID, WIDE, WIDE_PARTITIONS, cases
 
 # Of processor time, on a machine with nothing else to do.
@@ -103,7 +104,7 @@ def test_a_produce_of_one_large_batch_does_not_hold_the_loop(app: RunningApp, si
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} {case.version}")
 def test_no_request_holds_the_loop(app: RunningApp, case: Case) -> None:
     count = case.full if IS_LONG else case.quick
-    check(app, frame(case.version, case.make(count)), lambda: case.undone_by(count))
+    check(app, frame(case.version, case.make(count)), lambda: undoing(case, count))
 
 
 def check(app: RunningApp, request: bytes, undone_by: Callable[[], Sequence[Request]] = list) -> None:

@@ -7,11 +7,11 @@ Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from flowstone.wire import messages as m
-from tests.hostile.worst_case import Case, Request
+from tests.hostile.worst_case import Case
 from tests.support.security.worst_user_requests import user_cases
 from tests.support.sharing.worst_group_requests import consumer_group_cases
 from tests.support.sharing.worst_share_requests import sharing_cases
@@ -240,21 +240,12 @@ def _reassignments_under_way(names: list[str] | None) -> Any:
 
 
 def _changing() -> Iterator[Case]:
-    yield Case(
-        "Metadata that creates", 12, lambda n: _metadata(_names(n, "made"), creates=True), 1000, 10_000, _no("made")
-    )
-    yield Case("CreateTopics", 7, lambda n: _create(_names(n, "created")), 1000, 10_000, _no("created"))
+    yield Case("Metadata that creates", 12, lambda n: _metadata(_names(n, "made"), creates=True), 1000, 10_000)
+    yield Case("CreateTopics", 7, lambda n: _create(_names(n, "created")), 1000, 10_000)
     yield Case("CreateTopics of names that exist", 7, lambda n: _create(_names(n, "created")), 1000, 10_000)
     yield Case("CreateTopics that is refused", 7, lambda n: _create([f"!{each}" for each in _names(n)]))
     yield Case("CreateTopics twice", 7, lambda n: _create([WIDE + "x"] * n))
-    yield Case(
-        "CreateTopics of many partitions",
-        7,
-        lambda n: _create(["broad"], partitions=n),
-        2000,
-        10_000,
-        lambda n: [Request(6, _delete(["broad"]))],
-    )
+    yield Case("CreateTopics of many partitions", 7, lambda n: _create(["broad"], partitions=n), 2000, 10_000)
     yield Case("CreateTopics with settings", 7, lambda n: _create(["set"], configs=n))
     yield Case(
         "CreateTopics with assignments",
@@ -284,25 +275,16 @@ def _changing() -> Iterator[Case]:
         ),
         500,
         5000,
-        lambda n: [*_no("made")(n), Request(7, _create(_names(n, "made")))],
     )
     for kind, names in ((TOPIC, lambda n: _names(n, "made")), (TOPIC, lambda n: [WIDE] * n), (BROKER, _names)):
         stem = names(1)[0]
-        yield Case(
-            f"AlterConfigs of {stem}, type {kind}",
-            2,
-            lambda n, k=kind, f=names: _alter(k, f(n)),
-            2000,
-            20_000,
-            lambda n, k=kind, f=names: [Request(1, _alter(k, f(n), incremental=True))],
-        )
+        yield Case(f"AlterConfigs of {stem}, type {kind}", 2, lambda n, k=kind, f=names: _alter(k, f(n)), 2000, 20_000)
         yield Case(
             f"IncrementalAlterConfigs of {stem}, type {kind}",
             1,
             lambda n, k=kind, f=names: _alter(k, f(n), incremental=True),
             2000,
             20_000,
-            lambda n, k=kind, f=names: [Request(2, _alter(k, f(n)))],
         )
     yield Case(
         "ElectLeaders",
@@ -318,14 +300,7 @@ def _changing() -> Iterator[Case]:
     yield Case("UnregisterBroker", 0, lambda n: m.UnregisterBrokerRequest(broker_id=77))
     yield Case("InitProducerId", 4, lambda n: m.InitProducerIdRequest(transactional_id=None))
     yield Case("DeleteTopics of unknown", 6, lambda n: _delete(_names(n)))
-    yield Case(
-        "DeleteTopics",
-        6,
-        lambda n: _delete(_names(n, "made")),
-        1000,
-        10_000,
-        lambda n: [Request(7, _create(_names(n, "made")))],
-    )
+    yield Case("DeleteTopics", 6, lambda n: _delete(_names(n, "made")), 1000, 10_000)
     yield Case("DeleteTopics of many partitions", 6, lambda n: _delete(["broad"]))
 
 
@@ -343,14 +318,6 @@ def _create(names: list[str], partitions: int = 1, configs: int = 0) -> m.Create
         ],
         timeout_ms=TIMEOUT_MS,
     )
-
-
-def _no(stem: str) -> Callable[[int], list[Request]]:
-    return lambda n: [Request(6, _delete(_names(n, stem)))]
-
-
-def _without_rules(_: int) -> list[Request]:
-    return [Request(3, m.DeleteAclsRequest(filters=[m.DeleteAclsRequestFilter()]))]
 
 
 def _features(count: int) -> list[m.UpdateFeaturesRequestFeatureUpdate]:
@@ -410,12 +377,7 @@ def _reassign(count: int) -> m.AlterPartitionReassignmentsRequest:
 
 
 def _securing() -> Iterator[Case]:
-    yield Case(
-        "CreateAcls",
-        3,
-        lambda n: m.CreateAclsRequest(creations=[_rule(name) for name in _names(n)]),
-        undone_by=_without_rules,
-    )
+    yield Case("CreateAcls", 3, lambda n: m.CreateAclsRequest(creations=[_rule(name) for name in _names(n)]))
     yield Case("DescribeAcls", 3, lambda n: m.DescribeAclsRequest(resource_name_filter="x" * min(n, 30_000)))
     yield Case("DescribeClientQuotas", 1, lambda n: m.DescribeClientQuotasRequest(components=[_filter()] * n))
     yield Case("AlterClientQuotas", 1, lambda n: m.AlterClientQuotasRequest(entries=[*map(_quota, _names(n))]))
