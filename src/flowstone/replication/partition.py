@@ -193,11 +193,7 @@ class Partition:
         transaction_version: int = UNVERIFIED,
         written: WrittenAhead | None = None,
     ) -> Appended:
-        """Append one batch: from a client, or one that the broker made itself, which is not checked again.
-
-        Raises ApiError if the batch is refused, and NeedsWorker if a worker must open it first and pass the result as
-        `opened` then; nothing is written in both cases. The other arguments are those of `PartitionLog.append`.
-        """
+        """Append one batch as `PartitionLog.append` does. Raises ApiError or NeedsWorker, and writes nothing then."""
         local, log = self.local, self.log
         if local.fault is not None or local.closed_with is not None:
             local.check_serving()
