@@ -218,9 +218,8 @@ class PartitionLog:
 
         A batch of our own, which a coordinator has just made, is taken as it is, an end marker of a transaction too.
         `opened` is what a worker has found in a compressed batch; without it, NeedsWorker says of a large one that a
-        worker must open it first. `transaction_version` is the transaction protocol of a transactional batch whose
-        producer has a transaction with this partition, as its coordinator has said, or of an end marker. `written` is
-        what `begin_large_append` has begun to write of the batch.
+        worker must open it first. `transaction_version` is the protocol of a transactional batch whose producer has a
+        transaction here, as its coordinator has said, or of an end marker. `written` is from `begin_large_append`.
         """
         now_ms, config = self._clock.time_ms(), self.config
         marker = None
