@@ -1,5 +1,9 @@
 """No request holds the event loop for long, however large the limits let it be: a search over every API.
 
+What counts is the processor time of the loop's thread, so that other programs of the machine do not count but for what
+they evict from caches: a request that seems to hold the loop is sent again, a few times, and the least counts. What it
+has changed is undone before, or it would have less to do.
+
 `make test` searches with requests of some thousand elements. FLOWSTONE_HOSTILE_LONG=1 makes them as large as the limits
 allow (about ten minutes). FLOWSTONE_HOSTILE_ACCESS=allowed or denied runs it with an authorizer that allows or denies
 everything.
@@ -10,7 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -20,6 +24,7 @@ from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.cli.up.process import collector_paused
 from flowstone.wire.apis import APIS
 from flowstone.wire.record_batch import Record, build_batch
+from tests.hostile.stretches.undoing import Request, undoing
 from tests.support.acl_clients import STANDARD
 from tests.support.running_app import RunningApp
 from tests.support.transactions import TransactionClient
@@ -36,7 +41,7 @@ TRIES = 3
 TIMEOUT_S = 120.0
 PRODUCE = 0
 # A topic that takes large batches: the promised size in the quick search, and more in the long one.
-LARGE, LARGE_BATCH_MIB = "large", (16, 40)
+LARGE, LARGE_BATCH_MIB = "large", (16, 40, 96)
 
 IS_LONG = bool(os.environ.get("FLOWSTONE_HOSTILE_LONG"))
 ACCESS = os.environ.get("FLOWSTONE_HOSTILE_ACCESS", "")
@@ -98,12 +103,17 @@ def test_a_produce_of_one_large_batch_does_not_hold_the_loop(app: RunningApp, si
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} {case.version}")
 def test_no_request_holds_the_loop(app: RunningApp, case: Case) -> None:
-    check(app, frame(case.version, case.make(case.full if IS_LONG else case.quick)))
+    count = case.full if IS_LONG else case.quick
+    check(app, frame(case.version, case.make(count)), lambda: undoing(case, count))
 
 
-def check(app: RunningApp, request: bytes) -> None:
-    stretches_s = []
+def check(app: RunningApp, request: bytes, undone_by: Callable[[], Sequence[Request]] = list) -> None:
+    stretches_s: list[float] = []
     for _ in range(TRIES):
+        if stretches_s:
+            with Client(app.app.addresses["PLAINTEXT"], TIMEOUT_S) as client:
+                for version, body in undone_by():
+                    client.ask(version, body)
         with LoopWatch(app) as watch, Client(app.app.addresses["PLAINTEXT"], TIMEOUT_S) as client:
             client.send(request)
             with suppress(Closed):  # refused as too large

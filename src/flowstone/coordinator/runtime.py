@@ -36,6 +36,7 @@ from flowstone.coordinator.record_batches import RecordCodec
 from flowstone.coordinator.replay_reports import ReplayReports
 from flowstone.coordinator.shard_log import ProducerFenced, ReplayedState, ShardLog
 from flowstone.coordinator.skipped_records import SkippedRecords
+from flowstone.coordinator.tick_queue import TickQueue
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import Clock, Timer
 from flowstone.promise import Promise
@@ -101,6 +102,7 @@ class Host(Generic[Machine]):
     rounds: AppendRounds
     reports: ReplayReports
     skipped: SkippedRecords
+    ticks: TickQueue
     # Begins a task of a shard's state machine, and returns at once.
     perform: Callable[[HostedShard[Machine], Any], None] = refuse_task
 
@@ -318,10 +320,13 @@ class HostedShard(Generic[Machine]):
             return
         self._cancel_timer()
         self._timer_ms = deadline_ms
-        self._timer = self._clock.call_later(max(deadline_ms - self._now_ms(), 0) / 1000, self._tick)
+        self._timer = self._clock.call_later(max(deadline_ms - self._now_ms(), 0) / 1000, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._host.ticks.run(self._tick)
 
     def _tick(self) -> None:
-        self._timer = None
         if self._machine is not None:
             self._run(self._machine, lambda machine, now_ms: machine.tick(now_ms))
 

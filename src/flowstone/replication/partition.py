@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import partial
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.partition.partition_log import Appended, LogPosition, PartitionLog, Timestamps
+from flowstone.log.partition.partition_log import Appended, LogPosition, PartitionLog, Timestamps, WrittenAhead
 from flowstone.log.partition.producer_state import UNVERIFIED
 from flowstone.replication.follower_role import FollowerRole
 from flowstone.replication.leader_role import ACKS_ALL, LeaderRole
@@ -191,12 +191,9 @@ class Partition:
         is_own: bool = False,
         opened: Timestamps | None = None,
         transaction_version: int = UNVERIFIED,
+        written: WrittenAhead | None = None,
     ) -> Appended:
-        """Append one batch: from a client, or one that the broker made itself, which is not checked again.
-
-        Raises ApiError if the batch is refused, and NeedsWorker if a worker must open it first and pass the result as
-        `opened` then; nothing is written in both cases. `transaction_version` is that of `PartitionLog.append`.
-        """
+        """Append one batch as `PartitionLog.append` does. Raises ApiError or NeedsWorker, and writes nothing then."""
         local, log = self.local, self.log
         if local.fault is not None or local.closed_with is not None:
             local.check_serving()
@@ -209,6 +206,7 @@ class Partition:
                 is_own=is_own,
                 opened=opened,
                 transaction_version=transaction_version,
+                written=written,
             )
         except StorageFault as fault:
             raise local.failed(fault) from fault

@@ -11,6 +11,7 @@ from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.replay_reports import ReplayReports
 from flowstone.coordinator.runtime import RELOAD_DELAY_S, Host, HostedShard
 from flowstone.coordinator.skipped_records import SkippedRecords
+from flowstone.coordinator.tick_queue import TickQueue
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
 from flowstone.wire.end_markers import EndMarker
@@ -112,6 +113,7 @@ class Bench:
             rounds=self.rounds,
             reports=ReplayReports(self.clock.monotonic),
             skipped=SkippedRecords(),
+            ticks=TickQueue(self.clock),
             perform=self._perform,
         )
         self.shard = HostedShard("counters-0", log, host, LEADER_EPOCH)

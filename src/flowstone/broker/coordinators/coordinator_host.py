@@ -32,6 +32,7 @@ from flowstone.coordinator.record_batches import RecordCodec
 from flowstone.coordinator.replay_reports import ReplayReports
 from flowstone.coordinator.runtime import Call, Host, HostedShard, Machine, Token, refuse_task
 from flowstone.coordinator.skipped_records import SkippedRecords
+from flowstone.coordinator.tick_queue import TickQueue
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
 from flowstone.promise import Promise
@@ -80,6 +81,7 @@ class CoordinatorHost(Generic[Machine]):
             rounds=AppendRounds(),
             reports=ReplayReports(services.clock.monotonic),
             skipped=SkippedRecords(),
+            ticks=TickQueue(services.clock),
         )
         self._shards: dict[int, HostedShard[Machine]] = {}
         # The shards of keys that were asked for, as long as no shard comes or goes.

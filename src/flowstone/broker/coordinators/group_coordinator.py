@@ -17,6 +17,7 @@ from flowstone.broker.coordinators.group_settings import GroupSettingsSource
 from flowstone.broker.coordinators.internal_topics import offsets_topic
 from flowstone.broker.coordinators.refusal_log import RefusalLog
 from flowstone.broker.coordinators.regex_resolution import RegexResolution
+from flowstone.broker.coordinators.target_computation import TargetComputation
 from flowstone.broker.loop.workers import Workers
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.cluster.image.records import MetadataRecord, PartitionsAdded, TopicCreated, TopicDeleted, TopicRecord
@@ -25,7 +26,8 @@ from flowstone.config import MINUTE_MS, BrokerConfig
 from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.groups import record_format as group_records
 from flowstone.coordinator.groups.config import GroupConfig
-from flowstone.coordinator.groups.consumer.regexes import ResolveRegexes
+from flowstone.coordinator.groups.consumer.regexes import ResolveRegexes, resolved
+from flowstone.coordinator.groups.consumer.target import ComputeTargets
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.coordinator.groups.share.messages import InitializeStates
 from flowstone.coordinator.groups.topics import GroupTopic
@@ -75,6 +77,7 @@ class GroupCoordinator:
         # Begins a task of a share group; set once the share coordinator exists.
         self.initialize_states: Callable[[HostedShard[GroupShard], InitializeStates], None] | None = None
         self._regexes = RegexResolution(metadata, clock)
+        self._targets = TargetComputation(clock)
         group_config = _group_config(config)
         topics = self._topics = _Topics(metadata)
         self._host = CoordinatorHost(
@@ -92,6 +95,7 @@ class GroupCoordinator:
         """Refuse all waiting and further requests, because the broker stops."""
         self._closed = True
         self._regexes.close()
+        self._targets.close()
         self._host.close()
 
     async def wait_loaded(self, timeout_s: float) -> None:
@@ -162,14 +166,18 @@ class GroupCoordinator:
         """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
 
-    def _perform(self, shard: HostedShard[GroupShard], task: InitializeStates | ResolveRegexes) -> None:
+    def _perform(
+        self, shard: HostedShard[GroupShard], task: InitializeStates | ResolveRegexes | ComputeTargets
+    ) -> None:
         if isinstance(task, ResolveRegexes):
             self._regexes.begin(
                 task,
                 lambda group_id, found: shard.execute(
-                    lambda machine, now_ms: machine.regexes_resolved(now_ms, group_id, found)
+                    lambda machine, now_ms: machine.task_done(now_ms, group_id, partial(resolved, found=found))
                 ),
             )
+        elif isinstance(task, ComputeTargets):
+            self._targets.begin(task, shard)
         elif self.initialize_states is None:
             shard.execute(lambda machine, now_ms: machine.share_states_failed(now_ms, task.group_id))
         else:

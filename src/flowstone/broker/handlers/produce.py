@@ -32,7 +32,7 @@ from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, n
 from flowstone.broker.requests.transaction_verification import ProducedTransaction, is_transactional
 from flowstone.cluster.decisions.topic_names import INTERNAL_TOPICS
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, RecordError
-from flowstone.log.partition.partition_log import NeedsWorker, Timestamps
+from flowstone.log.partition.partition_log import NeedsWorker, Timestamps, WrittenAhead
 from flowstone.log.partition.producer_state import UNVERIFIED
 from flowstone.promise import Promise
 from flowstone.replication.partition import ACKS_ALL, Partition
@@ -57,6 +57,8 @@ FIRST_VERSION_WITH_LEADERS = 10
 _VALID_ACKS = (0, 1, ACKS_ALL)
 # The time slice of a request on the event loop.
 SLICE_S = 0.01
+# The largest batches that are copied if they are appended later.
+COPIED_BYTES_MAX = 4 << 20
 # A request of more batches is handled by a coroutine from the start: decoding took a time slice already.
 BATCHES_AT_ONCE_MAX = 256
 
@@ -201,7 +203,10 @@ class _Produce:
         return ParkedProduce(self._services.waiting, uncommitted, self._timeout_ms, self._respond)
 
     def append_later(self, later: list[_Later]) -> Produced | Coroutine[Any, Any, Produced]:
-        """Append the batches in a coroutine, from a copy: the request's bytes last only until the handler returns."""
+        """Append the batches in a coroutine, from a copy: the request's bytes last only until the handler returns.
+
+        Copying large batches would take long: they keep the buffer in which they were received.
+        """
         size_bytes = sum(len(wanted.records) for _, wanted in later if wanted.records is not None)
         try:
             release = self._hold(later, size_bytes)
@@ -211,9 +216,10 @@ class _Produce:
                 self._refuse(result, error)
                 self._add(topic, result)
             return self.finish()
-        for _, wanted in later:
-            if wanted.records is not None:
-                wanted.records = bytes(wanted.records)
+        if size_bytes <= COPIED_BYTES_MAX or not self._session.take_frame():
+            for _, wanted in later:
+                if wanted.records is not None:
+                    wanted.records = bytes(wanted.records)
         return self._append_held(later, release)
 
     def _hold(self, later: list[_Later], size_bytes: int) -> Callable[[], None]:
@@ -295,12 +301,17 @@ class _Produce:
         ]
 
     def _append(
-        self, partition: Partition, result: ProduceResponsePartition, records: Bytes, opened: Timestamps | None
+        self,
+        partition: Partition,
+        result: ProduceResponsePartition,
+        records: Bytes,
+        opened: Timestamps | None,
+        written: WrittenAhead | None = None,
     ) -> None:
         acks, transaction = self._acks, self._transaction
         version = UNVERIFIED if transaction is None else transaction.version_for(partition, records)
         base_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = partition.append(
-            records, acks, opened=opened, transaction_version=version
+            records, acks, opened=opened, transaction_version=version, written=written
         )
         result.base_offset, result.log_append_time_ms = base_offset, append_time_ms
         result.log_start_offset = log_start_offset

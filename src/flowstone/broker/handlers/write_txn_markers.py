@@ -43,7 +43,7 @@ async def handle(
             written[-1].append([_write(services, where, marker) async for where in slices.over(places)])
     await _wait(services, [each for topics in written for promises in topics for each in promises])
     return WriteTxnMarkersResponse(
-        markers=[_respond(each, topics) for each, topics in zip(request.markers, written, strict=True)]
+        markers=[await _respond(slices, *each) for each in zip(request.markers, written, strict=True)]
     )
 
 
@@ -85,22 +85,17 @@ async def _all(written: Sequence[Promise[None]]) -> None:
             continue  # it is told from the promise
 
 
-def _respond(
-    marker: WriteTxnMarkersRequestMarker, topics: Sequence[Sequence[Promise[None]]]
+async def _respond(
+    slices: TimeSlices, marker: WriteTxnMarkersRequestMarker, topics: Sequence[Sequence[Promise[None]]]
 ) -> WriteTxnMarkersResponseMarker:
-    return WriteTxnMarkersResponseMarker(
-        producer_id=marker.producer_id,
-        topics=[
-            WriteTxnMarkersResponseTopic(
-                name=topic.name,
-                partitions=[
-                    WriteTxnMarkersResponsePartition(partition_index=index, error_code=_code(each))
-                    for index, each in zip(topic.partition_indexes, promises, strict=True)
-                ],
-            )
-            for topic, promises in zip(marker.topics, topics, strict=True)
-        ],
-    )
+    answered = []
+    async for topic, promises in slices.over(zip(marker.topics, topics, strict=True)):
+        partitions = [
+            WriteTxnMarkersResponsePartition(partition_index=index, error_code=_code(each))
+            async for index, each in slices.over(zip(topic.partition_indexes, promises, strict=True))
+        ]
+        answered.append(WriteTxnMarkersResponseTopic(name=topic.name, partitions=partitions))
+    return WriteTxnMarkersResponseMarker(producer_id=marker.producer_id, topics=answered)
 
 
 def _code(written: Promise[None]) -> ErrorCode:

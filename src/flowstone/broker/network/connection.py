@@ -227,12 +227,12 @@ class Connection:
         if self._frame_filled < self._frame_size:
             return False
         self._frame = self.frame_started = None
-        large = None
+        large, self.session.owns_frame = None, True
         try:
             large = self._handle(frame[: self._frame_size])
         finally:
             if large is None:
-                self.buffers.give_back(frame)
+                self.buffers.give_back(frame, is_free=self.session.take_frame())
         if large is not None:
             large.on_decoded = partial(self.buffers.give_back, frame)
         return True

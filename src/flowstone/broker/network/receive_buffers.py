@@ -50,11 +50,12 @@ class BufferPool:
             return kept.pop()
         return lazy_buffer(size_class) if size_class >= LAZY_BYTES_MIN else memoryview(bytearray(size_class))
 
-    def give_back(self, buffer: memoryview) -> None:
+    def give_back(self, buffer: memoryview, *, is_free: bool = True) -> None:
+        """Count a buffer no more. One that is free is kept for reuse; another belongs to the request in it."""
         size_class = len(buffer)
         self._taken_bytes -= size_class
         assert self._taken_bytes >= 0
-        if self._kept_bytes + size_class <= KEPT_BYTES_MAX:
+        if is_free and self._kept_bytes + size_class <= KEPT_BYTES_MAX:
             self._kept_bytes += size_class
             self._kept.setdefault(size_class, []).append(buffer)
         # Each waiting connection tries again once; without success it queues up again, behind the others.

@@ -6,6 +6,8 @@ batches for the same partition wait, whether they need a worker or not.
 Workers are shared fairly. The batches of a request are prepared one after the other, and the connection's next request
 is not handled before all are appended. So each connection has at most one batch at the workers, which take batches in
 the order of arrival. Batches that take long wait for each other only.
+
+The records of a large batch are then written in several steps (`log.partition.large_appends`).
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.loop.workers import Workers
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.partition.partition_log import WrittenAhead
 from flowstone.log.partition.record_checks import Timestamps
 from flowstone.log.partition.validation import NeedsWorker, needs_worker, prepare_batch
 from flowstone.ports.clock import Clock
@@ -29,7 +33,7 @@ QUEUED_BYTES_MAX = 128 << 20
 # Batches that are larger than this when decompressed are prepared one after the other, by a thread for them.
 QUICK_PAYLOAD_BYTES_MAX = 8 << 20
 
-Append = Callable[[Bytes, Timestamps | None], None]
+Append = Callable[[Bytes, Timestamps | None, WrittenAhead | None], None]
 
 
 class Preparing:
@@ -72,7 +76,7 @@ class Preparing:
         config = partition.log.config
         if not needs_worker(parse_header(batch), config):
             try:
-                append(batch, None)
+                append(batch, None, None)
                 return
             except NeedsWorker:
                 pass
@@ -81,4 +85,27 @@ class Preparing:
         if prepared is None:
             prepared = await self._workers.compute_slowly(prepare)
         assert prepared is not None
-        append(prepared.batch, prepared.timestamps)
+        written = await self._write_ahead(partition, prepared.batch)
+        try:
+            append(prepared.batch, prepared.timestamps, written)
+        finally:
+            if written is not None:
+                written.cut_off()
+
+    async def _write_ahead(self, partition: Partition, batch: Bytes) -> WrittenAhead | None:
+        """Write most of a large batch in steps; return what was written, or None if the append must write it all."""
+        if not _is_serving(partition):
+            return None
+        written = partition.log.begin_large_append(batch, self._clock.time_ms())
+        if written is None:
+            return None
+        slices = TimeSlices(self._clock.monotonic)
+        for _ in written.steps():
+            await slices.yield_if_due()
+            if not _is_serving(partition):
+                return None  # what follows the log's end goes with a clean stop, a recovery or the leader's next batch
+        return written
+
+
+def _is_serving(partition: Partition) -> bool:
+    return partition.is_leader and partition.local.closed_with is None and partition.local.fault is None

@@ -11,6 +11,9 @@ requests are answered, after a login that failed.
 
 Throttling: `throttle` mutes the session. A muted connection reads no further requests, since some clients ignore the
 throttle time in their responses. Responses to requests that were read before are still sent.
+
+A request's bytes last only until its handler returns, because their buffer is used again. The handler of a large one,
+which has a buffer of its own, may keep them (`take_frame`).
 """
 
 from __future__ import annotations
@@ -76,6 +79,7 @@ class ClientSession:
         "on_closed",
         "on_end",
         "on_muted",
+        "owns_frame",
         "peer",
         "protocol",
         "software_name",
@@ -101,6 +105,12 @@ class ClientSession:
         # What the authorizer has decided about the principal.
         self.decisions: Decisions | None = None
         self.muted_until_s = 0.0  # in monotonic time; 0 if the session was never muted
+        self.owns_frame = False  # whether the request being handled has a buffer of its own
+
+    def take_frame(self) -> bool:
+        """Return whether the caller may keep the bytes of the request being handled: once, and not in every case."""
+        is_taken, self.owns_frame = self.owns_frame, False
+        return is_taken
 
     def end(self) -> None:
         """Read no further requests, and close the connection once those that were read are answered."""

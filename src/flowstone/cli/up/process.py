@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # A full collection walks every object of the broker. `gc.freeze` excludes the objects created at start, and
-# these thresholds make further collections rare: a broker creates little cyclic garbage.
-GC_THRESHOLDS = (50_000, 50, 100)
+# these thresholds make further full collections rare: a broker creates little cyclic garbage. A collection of the
+# middle generation walks what a few young ones have left, which takes a few milliseconds. After fifty young ones it
+# would hold the event loop for 150 ms while topics or members are created by the thousands.
+GC_THRESHOLDS = (25_000, 2, 5_000)
 # Some systems report "no limit" although a descriptor table of that size is not possible.
 OPEN_FILES_MAX = 1 << 20
 

@@ -35,7 +35,10 @@ PARTITION_OVERHEAD_BYTES = 96
 a character of a name, a pending offset of a transaction and a partition of a member, without clients' own bytes.
 `group.memory.max.bytes` limits the sum over all groups."""
 
-EXPIRY_OFFSETS_PER_TICK = 5_000
+ASSIGNED_AT_ONCE_MAX = 4_000
+"""The largest assignment that is computed within a heartbeat: members times topics, plus partitions."""
+
+EXPIRY_OFFSETS_PER_TICK = 2_000
 """Committed offsets checked for expiry in one slice, so that a large shard does not hold the event loop."""
 
 REBALANCE_REASON_MAX_CHARS = 2_048
@@ -60,6 +63,7 @@ class GroupConfig:
     consumer_group_max_size: int = 2**31 - 1  # group.consumer.max.size
     consumer_assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors
     consumer_migration_policy: str = "bidirectional"  # group.consumer.migration.policy
+    consumer_assigned_at_once_max: int = ASSIGNED_AT_ONCE_MAX
     consumer_regex_refresh_interval_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
     share_group_max_size: int = 200  # group.share.max.size
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes

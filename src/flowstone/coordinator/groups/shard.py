@@ -33,7 +33,7 @@ from flowstone.coordinator.groups.classic import joining, membership, timeouts
 from flowstone.coordinator.groups.classic.group import Group, as_classic
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.consumer import administration as consumer_administration
-from flowstone.coordinator.groups.consumer import classic_members, conversion, regexes
+from flowstone.coordinator.groups.consumer import classic_members, conversion
 from flowstone.coordinator.groups.consumer import commits as consumer_commits
 from flowstone.coordinator.groups.consumer import heartbeat as consumer_heartbeat
 from flowstone.coordinator.groups.consumer import replay as consumer_replay
@@ -242,11 +242,11 @@ class GroupShard:
             return self.describe_share_group(now_ms, token, group_id)
         return self._run(administration.describe, now_ms, token, group_id)
 
-    def regexes_resolved(self, now_ms: int, group_id: str, found: dict[str, tuple[str, ...]] | None) -> GroupEffects:
-        """Store the topics that match the regular expressions of a group; None: they could not be determined."""
+    def task_done(self, now_ms: int, group_id: str, store: Callable[[Turn, ConsumerGroup], None]) -> GroupEffects:
+        """Store the result of a consumer group's task (`consumer.regexes`, `consumer.target`) if the group exists."""
         turn = Turn(self._state, now_ms)
         if isinstance(group := self._state.groups.get(group_id), ConsumerGroup):
-            regexes.resolved(turn, group, found)
+            store(turn, group)
         return turn.effects
 
     def leave(self, now_ms: int, token: Any, request: LeaveRequest) -> GroupEffects:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -45,6 +45,8 @@ T = TypeVar("T")
 # Checkpoints are written no more often than this, however many logs begin and segments are sealed.
 SOON_INTERVAL_S = 1.0
 SOON_TIMER = "soon"
+# How long retention examines logs before the event loop serves others.
+SLICE_S = 0.005
 
 
 class Housekeeping:
@@ -133,7 +135,7 @@ class Housekeeping:
         logs = [log for log in self._logs.values() if log.exists]
         if self._clock.needs_witness:
             await self._find_newest_record(logs)
-        for log in logs:
+        async for log in self._in_slices(logs):
             try:
                 await self._advance_start(log)
             except (StorageFault, OSError) as error:
@@ -150,7 +152,18 @@ class Housekeeping:
             dropping = [log for log in dropping if log.recovery_point > log.segments.active.base_offset]
             if not await self._save_extents(dropping):
                 return
-        self.drop_segments(dropping)
+        async for log in self._in_slices(dropping):
+            self.drop_segments([log])
+
+    async def _in_slices(self, logs: Iterable[PartitionLog]) -> AsyncIterator[PartitionLog]:
+        """Yield the logs that still exist when it is their turn; let the event loop serve others in between."""
+        ends_s = self._clock.monotonic() + SLICE_S
+        for log in logs:
+            if self._clock.monotonic() >= ends_s:
+                await self._clock.sleep(0)
+                ends_s = self._clock.monotonic() + SLICE_S
+            if self._is_ours(log):
+                yield log
 
     async def _save_extents(self, logs: Iterable[PartitionLog]) -> bool:
         """Make the logs' starts durable without a checkpoint; return whether that succeeded."""
@@ -168,7 +181,7 @@ class Housekeeping:
         End markers do not count: this broker may have stamped them before it lost its disk.
         """
         newest_ms = NO_TIMESTAMP
-        for log in logs:
+        async for log in self._in_slices(logs):
             if not self._stamps_records(log):
                 find = partial(newest_client_timestamp, log.segments, log.log_end_offset)
                 with suppress(StorageFault, OSError):

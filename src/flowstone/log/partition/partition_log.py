@@ -22,13 +22,14 @@ from flowstone.log.partition import log_reader
 from flowstone.log.partition.aborted_transactions import AbortedTransaction, FoundAborts
 from flowstone.log.partition.durability import Durability
 from flowstone.log.partition.file_errors import file_error
+from flowstone.log.partition.large_appends import WrittenAhead, begin_large_append
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.producer_state import UNVERIFIED, ProducerStates
 from flowstone.log.partition.record_checks import Timestamps
 from flowstone.log.partition.replica_append import Replicated, UnfitRecords, check_batches
 from flowstone.log.partition.segment_store import SegmentStore
 from flowstone.log.partition.undecided_transactions import DecidedTransaction
-from flowstone.log.partition.validation import NeedsWorker, check_batch, place_batch
+from flowstone.log.partition.validation import NeedsWorker, check_batch, header_of, place_batch
 from flowstone.log.segments.branch_point import BranchPoint
 from flowstone.log.segments.cached_reads import LogSlice, NotCached
 from flowstone.log.segments.compaction_job import CleanedSegment
@@ -56,6 +57,7 @@ __all__ = [
     "Replicated",
     "Timestamps",
     "UnfitRecords",
+    "WrittenAhead",
 ]
 
 # Equivalent to the named tuple's constructor, which takes three times as long: two are made for every batch.
@@ -210,13 +212,14 @@ class PartitionLog:
         is_own: bool = False,
         opened: Timestamps | None = None,
         transaction_version: int = UNVERIFIED,
+        written: WrittenAhead | None = None,
     ) -> Appended:
         """Append a client's batch. Raises ApiError, and writes nothing, if it is refused or the disk is full.
 
         A batch of our own, which a coordinator has just made, is taken as it is, an end marker of a transaction too.
         `opened` is what a worker has found in a compressed batch; without it, NeedsWorker says of a large one that a
-        worker must open it first. `transaction_version` is the transaction protocol of a transactional batch whose
-        producer has a transaction with this partition, as its coordinator has said, or of an end marker.
+        worker must open it first. `transaction_version` is the protocol of a transactional batch whose producer has a
+        transaction here, as its coordinator has said, or of an end marker. `written` is from `begin_large_append`.
         """
         now_ms, config = self._clock.time_ms(), self.config
         marker = None
@@ -234,8 +237,10 @@ class PartitionLog:
         base_offset = self.end.offset
         last_offset = base_offset + header.last_offset_delta
         size_bytes, timestamp = len(records), stored.max_timestamp
-        self._prepare_active_segment(size_bytes, last_offset, timestamp, now_ms)
+        self.prepare_active_segment(size_bytes, last_offset, timestamp, now_ms)
         buffers = place_batch(records, header, stored, base_offset, leader_epoch)
+        if written is not None and written.is_next:
+            buffers = header_of(buffers)
         self.end = self.store.write(buffers, base_offset, size_bytes, last_offset, timestamp)
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
             self.directory.store_epochs(self.epochs.encode())
@@ -260,7 +265,7 @@ class PartitionLog:
         view, position = memoryview(records), 0
         while headers:
             first = headers[0]
-            self._prepare_active_segment(first.size_bytes, first.last_offset, newest_timestamp(first), now_ms)
+            self.prepare_active_segment(first.size_bytes, first.last_offset, newest_timestamp(first), now_ms)
             run = self.store.first_run(headers, now_ms)
             run_bytes = sum(header.size_bytes for header in run)
             self._write_run(view[position : position + run_bytes], run, now_ms)
@@ -274,7 +279,7 @@ class PartitionLog:
             told = f"{self.topic_partition} is being moved to another log directory: try again"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, told)
 
-    def _prepare_active_segment(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> None:
+    def prepare_active_segment(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> None:
         """Create the first segment, or roll the active one if a batch with these properties belongs into a new one."""
         store = self.store
         self.check_not_held()
@@ -334,6 +339,7 @@ class PartitionLog:
         return log_reader.aborted_transactions(self, start, end, read) if self.has_transactions else []
 
     # Methods that are written elsewhere.
+    begin_large_append = begin_large_append
     read = log_reader.read
     position_of = log_reader.position_of
     find_timestamp = log_reader.find_timestamp

@@ -124,6 +124,12 @@ def place_batch(
     return [encode_header(placed, payload), payload]
 
 
+def header_of(buffers: list[Bytes]) -> list[Bytes]:
+    """Return the header alone of a batch that `place_batch` has placed."""
+    first = buffers[0]
+    return [first] if len(first) == HEADER_BYTES else [first, memoryview(buffers[1])[: HEADER_BYTES - len(first)]]
+
+
 def _refuse_numbers(header: BatchHeader) -> RecordError:
     """Return the error for a header in which the numbers of records, or producer and sequence, do not fit together."""
     count, last_delta = header.record_count, header.last_offset_delta

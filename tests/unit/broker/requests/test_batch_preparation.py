@@ -91,7 +91,7 @@ def test_batches_of_a_partition_are_appended_in_their_order_under_the_topics_cod
         partition = a_partition(GZIP)[0]
         appended: list[tuple[Codec, bool]] = []
 
-        def append(batch: Bytes, timestamps: Timestamps | None) -> None:
+        def append(batch: Bytes, timestamps: Timestamps | None, _: object) -> None:
             appended.append((parse_header(batch).codec, timestamps is not None))
 
         batches = [a_batch(codec) for codec in (Codec.NONE, Codec.GZIP, Codec.NONE)]

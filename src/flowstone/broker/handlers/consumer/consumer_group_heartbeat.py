@@ -7,6 +7,7 @@ expressions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from uuid import uuid4
 
 from flowstone.broker.coordinators.group_answers import Answer
@@ -84,7 +85,10 @@ def _may_see(services: Services, context: RequestContext) -> Callable[[str], boo
 def _owned(topics: Sequence[ConsumerGroupHeartbeatRequestTopicPartitions] | None) -> frozenset[Partition] | None:
     if topics is None:
         return None
-    return frozenset((bytes(topic.topic_id), index) for topic in topics for index in topic.partitions)
+    owned: set[Partition] = set()
+    for topic in topics:
+        owned.update(zip(repeat(bytes(topic.topic_id)), topic.partitions, strict=False))
+    return frozenset(owned)
 
 
 def _respond(response: ConsumerHeartbeatResponse) -> ConsumerGroupHeartbeatResponse:

@@ -103,6 +103,11 @@ class ConsumerGroup:
     # Soft: whether the regular expressions are being resolved, and for which version of the metadata they were last.
     is_resolving: bool = False
     resolved_version: int = NOT_SEEN
+    # Soft: the epoch for which a task computes the targets, and whether it found members that are gone since.
+    assigning_epoch: int | None = None
+    has_lost_targets: bool = False
+    # Whether a target was stored after the last assignment: those of one epoch may be stored in parts, the epoch last.
+    has_partial_targets: bool = False
     # For people: rebalances since this coordinator loaded the group, and the reason of the last one.
     rebalance_count: int = 0
     rebalance_reason: str = ""

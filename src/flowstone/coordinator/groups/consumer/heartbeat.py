@@ -20,7 +20,13 @@ from flowstone.coordinator.groups.consumer.reconciliation import Position, recon
 from flowstone.coordinator.groups.consumer.regexes import compile_regex, resolve_if_due
 from flowstone.coordinator.groups.consumer.removal import drop_unused_regexes
 from flowstone.coordinator.groups.consumer.sessions import keep_session, watch_revocation
-from flowstone.coordinator.groups.consumer.target import TopicIds, assign_if_due, follow_metadata, topics_hash
+from flowstone.coordinator.groups.consumer.target import (
+    TopicIds,
+    assign_if_due,
+    follow_metadata,
+    has_unsubscribed,
+    topics_hash,
+)
 from flowstone.coordinator.groups.consumer.writing import bump, write
 from flowstone.coordinator.groups.consumer_records import (
     ConsumerMemberCurrentStored,
@@ -198,7 +204,7 @@ def store(turn: Turn, group: ConsumerGroup, former: ConsumerMember | None, store
 def move(turn: Turn, group: ConsumerGroup, member: ConsumerMember, owned: frozenset[Partition] | None) -> None:
     """Take the next step of the member towards its target, and store it if it changes anything."""
     member_id, owners = member.member_id, group.owners
-    target = TopicIds(turn, group).subscribed(member, group.target_of(member_id))
+    target = _goal(turn, group, member)
     before = Position(member.epoch, member.previous_epoch, member.state, member.assigned, member.revoking)
     after = reconcile(
         before,
@@ -210,6 +216,17 @@ def move(turn: Turn, group: ConsumerGroup, member: ConsumerMember, owned: frozen
     if after != before:
         write(turn, ConsumerMemberCurrentStored(group.group_id, member_id, *after))
         watch_revocation(turn, group, member)
+
+
+def _goal(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> frozenset[Partition]:
+    """Return the partitions that the member shall have: what it has, while some targets of its group are missing.
+
+    It also keeps partitions of topics that it does not subscribe to any more until the next targets are known.
+    """
+    is_assigning = group.assigning_epoch is not None and has_unsubscribed(turn, group, member)
+    if is_assigning or (group.has_partial_targets and group.epoch > group.assignment_epoch):
+        return frozenset(member.assigned)
+    return TopicIds(turn, group).subscribed(member, group.target_of(member.member_id))
 
 
 def interval_ms(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> int:

@@ -35,7 +35,7 @@ COMPILED_REGEXES_MAX = 256
 
 
 class ResolveRegexes(NamedTuple):
-    """A task: determine the topics that match, and call `GroupShard.regexes_resolved` with them."""
+    """A task: determine the topics that match, and call `resolved` with them through `GroupShard.task_done`."""
 
     group_id: str
     regexes: tuple[str, ...]

@@ -41,8 +41,10 @@ def replay(state: ShardState, record: ConsumerRecord) -> None:
             group.epoch, group.metadata_hash = record.epoch, record.metadata_hash
         case ConsumerTargetStored():
             group.assignment_epoch, group.assignment_timestamp_ms = record.assignment_epoch, record.timestamp_ms
+            group.has_partial_targets = False
         case ConsumerMemberTargetStored():
             group.targets[record.member_id] = record.partitions
+            group.has_partial_targets = True
         case ConsumerMemberCurrentStored():
             group.store_current(record)
         case ConsumerRegexStored():

@@ -5,7 +5,8 @@ join a topics=t [regex=] [instance=] [rack=] [assignor=] [rebalance=60000] [vers
 beat a [owned=t-0,t-1|none|all] [topics=] [regex=] [epoch=] [member=] [group=] [full]     a later one
 settle a b                    heartbeats, in which members confirm what they have, until nothing changes any more
 leave a | leave-for-now a     with epoch -1 or -2
-resolve | fail                the topics that match regular expressions are determined, or cannot be
+resolve | fail                the topics that match regular expressions are determined, or a task fails
+compute [a b]                 the targets of a large assignment are stored: of some members, or of all that are left
 classic-join x topics=t [owned=] [instance=] [version=9] | classic-sync x | classic-beat x | classic-leave x
 form-classic x t-0 [data=]    the leader of a classic group assigns partitions to itself
 commit a t-0=5 [epoch=] [version=10] | txn-commit a t-0=5 | commit-alone t-0=5 | fetch a [epoch=]
@@ -18,6 +19,7 @@ setting name=value            a setting of the group
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from flowstone.config import GroupSettings
@@ -25,7 +27,8 @@ from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.groups import messages as classic
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.consumer import messages as m
-from flowstone.coordinator.groups.consumer.regexes import ResolveRegexes, compile_regex
+from flowstone.coordinator.groups.consumer.regexes import ResolveRegexes, compile_regex, resolved
+from flowstone.coordinator.groups.consumer.target import ComputeTargets, Target, run_at_once, targets_computed
 from flowstone.coordinator.groups.consumer_records import Partition
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.transactional_commits import TransactionalCommitRequest
@@ -64,7 +67,8 @@ class Interpreter:
         self.coordinator.settings = lambda group_id: self.settings
         self.coordinator.reload()
         self.clients: dict[str, Client] = {}
-        self.tasks: list[ResolveRegexes] = []
+        self.tasks: list[ResolveRegexes | ComputeTargets] = []
+        self.targets: list[Target] | None = None  # those of the first task that are not stored yet
         self.lines: list[str] = []
         self._waiting: set[Token] = set()
         self._seen = ""
@@ -88,17 +92,39 @@ class Interpreter:
     def do_resolve(self, names: list[str], options: Options) -> None:
         tasks, self.tasks = self.tasks, []
         for task in tasks:
+            assert isinstance(task, ResolveRegexes)
             found = {
                 regex: tuple(name for name in self.topics.names() if compile_regex(regex).fullmatch(name))
                 for regex in task.regexes
             }
             shard, now_ms = self.coordinator.shard, self.coordinator.now_ms
-            self._take(shard.regexes_resolved(now_ms, task.group_id, found))
+            self._take(shard.task_done(now_ms, task.group_id, partial(resolved, found=found)))
 
     def do_fail(self, names: list[str], options: Options) -> None:
         tasks, self.tasks = self.tasks, []
         for task in tasks:
-            self._take(self.coordinator.shard.regexes_resolved(self.coordinator.now_ms, task.group_id, None))
+            shard, now_ms = self.coordinator.shard, self.coordinator.now_ms
+            if isinstance(task, ResolveRegexes):
+                self._take(shard.task_done(now_ms, task.group_id, partial(resolved, found=None)))
+            else:
+                failed = partial(targets_computed, epoch=task.epoch, part=None)
+                self._take(shard.task_done(now_ms, task.group_id, failed))
+
+    def do_compute(self, names: list[str], options: Options) -> None:
+        if not self.tasks:
+            self.lines.append("nothing to compute")
+            return
+        task = self.tasks[0]
+        assert isinstance(task, ComputeTargets)
+        if self.targets is None:
+            self.targets = run_at_once(task.steps)
+        part = [each for each in self.targets if not names or each.member_id in names]
+        self.targets = [each for each in self.targets if each not in part]
+        store = partial(targets_computed, epoch=task.epoch, part=part, is_last=not self.targets)
+        if not self.targets:
+            del self.tasks[0]
+            self.targets = None
+        self._take(self.coordinator.shard.task_done(self.coordinator.now_ms, task.group_id, store))
 
     # Members
 
@@ -286,6 +312,7 @@ class Interpreter:
         changes: dict[str, Any] = {key: int(value) if value.isdigit() else value for key, value in options.items()}
         self.coordinator.config = replace(self.coordinator.config, **changes)
         self.tasks.clear()
+        self.targets = None
         for token in sorted(self._waiting, key=lambda each: each.who):
             self.lines.append(f"{token.who}: {token.what} NOT_COORDINATOR")
         self._waiting.clear()
