@@ -266,7 +266,8 @@ class LogManager:
         Raises ApiError if the disk is full: it moved, but not durably; or if the log is being swapped by a move, whose
         target directory would not know of the new start.
         """
-        log.check_not_held()
+        if log.is_held:
+            raise log.held_error()
         await self.directory_of(log).delete_records_before(log, offset)
 
     async def truncate_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:

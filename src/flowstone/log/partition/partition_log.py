@@ -273,16 +273,16 @@ class PartitionLog:
             headers = headers[len(run) :]
         return Replicated(before, self.end.offset, position)
 
-    def check_not_held(self) -> None:
-        """Raise ApiError while the log's files are being swapped for those in another log directory."""
-        if self.is_held:
-            told = f"{self.topic_partition} is being moved to another log directory: try again"
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, told)
+    def held_error(self) -> ApiError:
+        """Return the error while the log's files are being swapped for those in another log directory (`is_held`)."""
+        told = f"{self.topic_partition} is being moved to another log directory: try again"
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, told)
 
     def prepare_active_segment(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> None:
         """Create the first segment, or roll the active one if a batch with these properties belongs into a new one."""
         store = self.store
-        self.check_not_held()
+        if self.is_held:
+            raise self.held_error()
         try:
             if not store.segments.active.size_bytes:
                 if not self.directory.exists:

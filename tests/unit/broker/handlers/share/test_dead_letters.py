@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker.sharing.keyed_reads import read_offsets
 from flowstone.broker.sharing.letters import dead_letters
+from flowstone.broker.sharing.reads.keyed_reads import read_offsets
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
 from flowstone.wire.compression import Codec

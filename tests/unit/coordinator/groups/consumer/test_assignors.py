@@ -8,6 +8,7 @@ import pytest
 
 from flowstone.coordinator.groups.consumer.assignors import (
     ASSIGNORS,
+    Assigning,
     Assignment,
     Subscriber,
     assign_ranges,
@@ -26,9 +27,19 @@ def places(text: str) -> set[tuple[bytes, int]]:
     return {(each[0].encode() * 16, int(each[1:])) for each in text.split()}
 
 
-def shown(assignment: Assignment) -> dict[str, str]:
+def finished(steps: Assigning) -> Assignment:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            assignment: Assignment = end.value
+            return assignment
+
+
+def shown(steps: Assigning) -> dict[str, str]:
     return {
-        name: " ".join(f"{topic[:1].decode()}{at}" for topic, at in sorted(own)) for name, own in assignment.items()
+        name: " ".join(f"{topic[:1].decode()}{at}" for topic, at in sorted(own))
+        for name, own in finished(steps).items()
     }
 
 
@@ -59,10 +70,10 @@ def test_members_with_an_instance_id_come_first_and_by_it() -> None:
 
 
 def test_without_members_or_partitions_nothing_is_assigned() -> None:
-    assert assign_uniformly([], {A: 3}) == {}
-    assert assign_ranges([], {A: 3}) == {}
-    assert assign_uniformly([member("m1")], {A: 3}) == {"m1": set()}
-    assert assign_uniformly([member("m1", A), member("m2", A)], {}) == {"m1": set(), "m2": set()}
+    assert finished(assign_uniformly([], {A: 3})) == {}
+    assert finished(assign_ranges([], {A: 3})) == {}
+    assert finished(assign_uniformly([member("m1")], {A: 3})) == {"m1": set()}
+    assert finished(assign_uniformly([member("m1", A), member("m2", A)], {})) == {"m1": set(), "m2": set()}
 
 
 def test_partitions_of_all_topics_are_dealt_out_together() -> None:
@@ -124,11 +135,11 @@ def test_an_assignment_is_complete_valid_and_as_even_as_single_moves_can_make_it
     ]
     topics = {topic for each in members for topic in each.topic_ids}
     for name, assign in ASSIGNORS.items():
-        assignment = assign(members, counts)
+        assignment = finished(assign(members, counts))
         given = [place for own in assignment.values() for place in own]
         assert sorted(given) == sorted(place for place in everything if place[0] in topics), name
         assert all(topic in each.topic_ids for each in members for topic, _ in assignment[each.member_id])
-    balanced = assign_uniformly(members, counts)
+    balanced = finished(assign_uniformly(members, counts))
     for own in balanced.values():
         for topic, _ in own:
             assert len(own) <= 1 + min(len(balanced[each.member_id]) for each in members if topic in each.topic_ids)
@@ -137,6 +148,7 @@ def test_an_assignment_is_complete_valid_and_as_even_as_single_moves_can_make_it
 def test_an_assignment_stays_as_it_is_while_nothing_changes() -> None:
     members = [member("m1", A, B), member("m2", B, C), member("m3", A, B, C), member("m4", C)]
     counts = {A: 5, B: 7, C: 4}
-    first = assign_uniformly(members, counts)
-    again = assign_uniformly([each._replace(previous=frozenset(first[each.member_id])) for each in members], counts)
+    first = finished(assign_uniformly(members, counts))
+    kept = [each._replace(previous=frozenset(first[each.member_id])) for each in members]
+    again = finished(assign_uniformly(kept, counts))
     assert again == first
