@@ -7,7 +7,8 @@ that the user catches: `AnalysisException` from `load()`, `save()` and the plann
 
 `reported` therefore decorates every method that Spark calls. It raises an expected error (an invalid option, a missing
 topic, a broker that does not answer, lost records) as `QueryError` and makes PySpark omit the traceback. Any other
-exception is a bug in this package and keeps its traceback.
+exception is a bug in this package and keeps its traceback. `foreach_batch.direct` calls such methods in the driver's
+own process, whose other errors must keep theirs too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from flowstone.errors import FlowstoneError
@@ -67,5 +69,6 @@ def _reporting() -> Iterator[None]:
     try:
         yield
     except EXPECTED as error:
-        os.environ[HIDE_TRACEBACK] = "1"
+        if SparkContext._active_spark_context is None:  # not the driver, which goes on
+            os.environ[HIDE_TRACEBACK] = "1"
         raise QueryError(str(error)) from error

@@ -31,7 +31,7 @@ class SimulatedDisk(SimulatedFiles):
         self.is_full = False
         self.version = 0  # how often something was taken away
         self._shortened: dict[_Node, None] = {}  # and not synced since
-        self._renamed_in: set[str] = set()  # directories, and not synced since
+        self._changed_in: set[str] = set()  # directories whose names have changed, and not synced since
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         file = super().open(path, create=create)
@@ -50,17 +50,23 @@ class SimulatedDisk(SimulatedFiles):
         super().rename(source, target)
         if source.endswith(LOG_SUFFIXES) or target.endswith(LOG_SUFFIXES):
             self.version += 1
-            self._renamed_in |= {dirname(source), dirname(target)}
+            self._changed_in |= {dirname(source), dirname(target)}
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        if path.endswith(LOG_SUFFIXES):
+            self.version += 1
+            self._changed_in.add(dirname(path))
 
     def sync_directory(self, path: str) -> None:
         super().sync_directory(path)
-        if path in self._renamed_in:
-            self._renamed_in.remove(path)
+        if path in self._changed_in:
+            self._changed_in.remove(path)
             self.version += 1
 
     def sync_filesystem(self, path: str) -> None:
         super().sync_filesystem(path)
-        self._renamed_in.clear()
+        self._changed_in.clear()
         self.version += 1
 
     def shortened(self, node: _Node) -> None:

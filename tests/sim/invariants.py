@@ -4,8 +4,8 @@ Held to RELIABILITY: one leader per partition and epoch (R1), the same bytes and
 epoch (R2), every member of the in-sync replicas has, durably, all that was ever committed (R3, R4, R5), and an
 acknowledgement means as many durable copies as min.insync.replicas asks for (R8). No high watermark moves without a
 lease (R7), and none stays for long where all that are in sync have told their leader that they have more. No log loses
-its beginning: nothing gets old enough here. The bytes of logs that are compacted, or whose
-beginning is deleted, are not looked at.
+its beginning, unless clients delete it: nothing gets old enough here. The bytes of logs that are compacted are not
+looked at.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flowstone.types import TopicPartition
 
 from .cluster import SETTINGS
 from .loop import running_process
-from .replicas import Replica
+from .replicas import Pasts, Replica, ReplicaLog
 
 if TYPE_CHECKING:
     from .cluster import Cluster, Machine
@@ -34,13 +34,18 @@ MIN_IN_SYNC = int(SETTINGS["min.insync.replicas"])
 
 
 class Invariants:
-    def __init__(self, cluster: Cluster, compacted_topics: frozenset[str]) -> None:
+    def __init__(
+        self, cluster: Cluster, compacted_topics: frozenset[str], shortened_topics: frozenset[str] = frozenset()
+    ) -> None:
+        """Look at the cluster; the beginning of the shortened topics' logs may be deleted."""
         self._cluster, self._compacted_topics = cluster, compacted_topics
+        self._shortened_topics = shortened_topics
         self.violations: list[str] = []
         self._replicas: dict[tuple[int, TopicPartition], Replica] = {}
         self._lost: dict[tuple[int, TopicPartition], Replica] = {}  # as they were on the disk before the present one
-        # What is at an offset in an epoch: the checksum of the log up to there.
-        self._pasts: dict[tuple[TopicPartition, int, int], tuple[int, int]] = {}
+        # What is at an offset in an epoch: the checksum of the log up to there, and whose.
+        self._found: dict[tuple[TopicPartition, int, int], tuple[int, int]] = {}
+        self._pasts: dict[TopicPartition, Pasts] = {}
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         # What was ever committed: its end, and the checksum of what lies below.
@@ -109,7 +114,7 @@ class Invariants:
         for machine in self._cluster.machines:
             replica = self._replica(machine.node_id, partition)
             for batch in replica.written.read_on():
-                past = self._pasts.setdefault(
+                past = self._found.setdefault(
                     (partition, batch.base_offset, batch.epoch), (batch.checksum, machine.node_id)
                 )
                 if past[0] != batch.checksum:
@@ -133,7 +138,7 @@ class Invariants:
                 self._violated(f"R1 {partition}: b{leader} and b{machine.node_id} lead in epoch {found.leader_epoch}")
             self._commit(partition, machine.node_id, found.high_watermark.offset)
             self._look_for_stall(machine, found)
-            if found.log.log_start_offset:
+            if found.log.log_start_offset and partition.topic not in self._shortened_topics:
                 self._violated(f"retention {partition}: {machine.name} deleted up to {found.log.log_start_offset}")
 
     def _look_for_stall(self, machine: Machine, found: Partition) -> None:
@@ -161,7 +166,7 @@ class Invariants:
         log = self._replica(node_id, partition).written
         if high_watermark < end:
             return  # a new leader that does not know yet; what it has is looked at below
-        if log.checksum_at(end) != checksum:
+        if not _may_have(log, end, checksum):
             self._violated(f"R3 {partition}: b{node_id} leads, and what was committed below {end} is not there")
         new = log.checksum_at(high_watermark)
         if new is not None:
@@ -183,7 +188,7 @@ class Invariants:
                 self._violated(
                     f"R4 {partition}: {end} is committed, and b{node_id}, in sync, has {durable.end_offset} durably"
                 )
-            elif durable.checksum_at(end) != checksum:
+            elif not _may_have(durable, end, checksum):
                 self._violated(f"R3 {partition}: b{node_id}, in sync, has something else below {end}")
 
     def _replica(self, node_id: int, partition: TopicPartition) -> Replica:
@@ -193,7 +198,9 @@ class Invariants:
             if replica is not None:
                 replica.durable.read_on()
                 self._lost[node_id, partition] = replica
-            replica = self._replicas[node_id, partition] = Replica(disk, SETTINGS["log.dirs"], partition)
+            replica = self._replicas[node_id, partition] = Replica(
+                disk, SETTINGS["log.dirs"], partition, self._pasts.setdefault(partition, {})
+            )
         return replica
 
     def describe(self) -> list[str]:
@@ -221,3 +228,8 @@ class Invariants:
         if what not in self.violations:
             self.violations.append(what)
             self._cluster.note(what)
+
+
+def _may_have(log: ReplicaLog, end: int, checksum: int) -> bool:
+    """Whether the log has what the checksum was made of, up to `end`, or has deleted all of it."""
+    return 0 < end <= log.begin_offset or log.checksum_at(end) == checksum

@@ -2,7 +2,8 @@
 
 Read on from where the last look ended, for that is what most looks find: more of the same. Every batch is known by its
 offset and epoch, and by a checksum of everything up to its end: R2 says that two replicas that agree on the first two
-agree on the third.
+agree on the third. If the beginning of a log is deleted, the checksum of what is gone is the one that another replica
+had before the first batch that is left.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ _HEADER = Struct(">qii7xi")  # base offset, size, leader epoch; last offset delt
 _SIZE_PREFIX_BYTES = 12
 _SEGMENT_SUFFIX = ".log"
 
+# The checksum of what lies before a batch, by its offset and epoch: of one partition, for all its replicas.
+Pasts = dict[tuple[int, int], int]
+
 
 class Batch(NamedTuple):
     base_offset: int
@@ -31,18 +35,19 @@ class Batch(NamedTuple):
 class ReplicaLog:
     """One partition's bytes on one disk, of one kind: written, or durable."""
 
-    def __init__(self, disk: SimulatedDisk, path: str, *, durable: bool) -> None:
-        self._disk, self._path, self._durable = disk, path, durable
+    def __init__(self, disk: SimulatedDisk, path: str, pasts: Pasts, *, durable: bool) -> None:
+        self._disk, self._path, self._pasts, self._durable = disk, path, pasts, durable
         self._begin()
 
     def _begin(self) -> None:
         self._version = self._disk.version
         self.batches: list[Batch] = []
+        self.begin_offset = 0  # what lies before it is deleted, and cannot be compared
         self._positions: dict[str, int] = {}  # by segment
 
     @property
     def end_offset(self) -> int:
-        return self.batches[-1].next_offset if self.batches else 0
+        return self.batches[-1].next_offset if self.batches else self.begin_offset
 
     def checksum_at(self, offset: int) -> int | None:
         """Of what lies below the offset; None if no batch ends there."""
@@ -58,7 +63,9 @@ class ReplicaLog:
             self._begin()
         known = len(self.batches)
         for name, data in self._disk.contents(self._path, _SEGMENT_SUFFIX, durable=self._durable):
-            position = self._positions.get(name, 0)
+            if not self._positions:
+                self.begin_offset = int(name.removesuffix(_SEGMENT_SUFFIX))
+            position = self._positions.setdefault(name, 0)  # also of a segment that is empty
             if position < len(data):
                 self._positions[name] = self._parse(data, position)
         return self.batches[known:]
@@ -70,15 +77,16 @@ class ReplicaLog:
             end = position + _SIZE_PREFIX_BYTES + size
             if size <= 0 or end > len(data):
                 break
-            checksum = zlib.crc32(data[position:end], checksum)
+            past = self._pasts.setdefault((base_offset, epoch), checksum)
+            checksum = zlib.crc32(data[position:end], checksum if self.batches else past)
             self.batches.append(Batch(base_offset, base_offset + last_delta + 1, epoch, checksum))
             position = end
         return position
 
 
 class Replica:
-    def __init__(self, disk: SimulatedDisk, directory: str, partition: TopicPartition) -> None:
+    def __init__(self, disk: SimulatedDisk, directory: str, partition: TopicPartition, pasts: Pasts) -> None:
         self.disk = disk
         path = f"{directory}/{partition}"
-        self.written = ReplicaLog(disk, path, durable=False)
-        self.durable = ReplicaLog(disk, path, durable=True)
+        self.written = ReplicaLog(disk, path, pasts, durable=False)
+        self.durable = ReplicaLog(disk, path, pasts, durable=True)

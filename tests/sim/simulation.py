@@ -104,7 +104,7 @@ class Simulation:
         self.loop = SimulatedLoop()
         self.cluster = Cluster(self.loop, self._random, BROKER_COUNT, self.note)
         self.history = ClusterHistory()
-        self.invariants = Invariants(self.cluster, frozenset({BALANCES, COMPACTED_TASKS, TASKS}))
+        self.invariants = Invariants(self.cluster, frozenset({BALANCES, COMPACTED_TASKS}), frozenset({TASKS}))
         self.history.on_acknowledged = self.invariants.acknowledged
         self._process = self.cluster.new_process("clients")
         self._clock = ProcessClock(self.loop)

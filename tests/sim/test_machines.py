@@ -1,18 +1,25 @@
-"""What machines, their disks and their network do in a simulation must be what real ones do."""
+"""What machines, their disks and their network do in a simulation must be what real ones do, and be seen as it is."""
 
 from __future__ import annotations
 
 import asyncio
 from random import Random
+from struct import Struct
 
 import pytest
+
+from flowstone.types import TopicPartition
 
 from .clock import ProcessClock
 from .disk import SimulatedDisk
 from .loop import Livelock, Process, SimulatedLoop
 from .network import Channel, SimulatedNetwork
+from .replicas import Pasts, Replica
 
 SEED = 1
+PARTITION = TopicPartition("tasks", 0)
+DIRECTORY = f"/{PARTITION}"
+_HEADER = Struct(">qii7xi")
 
 
 @pytest.fixture
@@ -168,3 +175,50 @@ def test_only_values_of_producers_are_spoiled(loop: SimulatedLoop) -> None:
     received = world.received()
     assert received.startswith(b"a header")
     assert received != b"a headerp0.1/7/p0.1/7/p0.1/7/"
+
+
+def batch(offset: int, content: bytes) -> bytes:
+    """A batch of one record, of epoch 0."""
+    return _HEADER.pack(offset, _HEADER.size - 12 + len(content), 0, 0) + content
+
+
+def disk_with(begin_offset: int, *contents: bytes) -> SimulatedDisk:
+    disk = SimulatedDisk(SimulatedLoop(), Random(1))
+    disk.make_directory(DIRECTORY)
+    write(disk, begin_offset, *contents)
+    return disk
+
+
+def write(disk: SimulatedDisk, begin_offset: int, *contents: bytes) -> None:
+    file = disk.open(f"{DIRECTORY}/{begin_offset:020}.log", create=True)
+    file.write(0, [batch(begin_offset + index, each) for index, each in enumerate(contents)])
+
+
+def checksums(disk: SimulatedDisk, pasts: Pasts) -> list[int]:
+    return [each.checksum for each in Replica(disk, "", PARTITION, pasts).written.read_on()]
+
+
+@pytest.mark.parametrize(("content", "is_same"), [(b"c", True), (b"X", False)])
+def test_a_log_without_its_beginning_is_compared_in_the_rest(content: bytes, is_same: bool) -> None:
+    pasts: Pasts = {}
+    whole = checksums(disk_with(0, b"a", b"b", b"c", b"d"), pasts)
+    rest = checksums(disk_with(2, content, b"d"), pasts)
+    assert (rest == whole[2:]) is is_same
+
+
+def test_a_log_that_begins_again_forgets_the_segments_that_were_removed() -> None:
+    pasts: Pasts = {}
+    whole = checksums(disk_with(0, b"a", b"b", b"c", b"d"), pasts)
+    disk = disk_with(0, b"a")
+    replica = Replica(disk, "", PARTITION, pasts)
+    replica.written.read_on()
+    disk.remove(f"{DIRECTORY}/{0:020}.log")
+    write(disk, 2, b"c", b"d")
+    assert [each.checksum for each in replica.written.read_on()] == whole[2:]
+    assert (replica.written.begin_offset, replica.written.end_offset) == (2, 4)
+
+
+def test_an_empty_log_ends_where_it_begins() -> None:
+    log = Replica(disk_with(7), "", PARTITION, {}).written
+    assert not log.read_on()
+    assert (log.begin_offset, log.end_offset, log.checksum_at(7)) == (7, 7, None)

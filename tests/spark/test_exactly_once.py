@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections import Counter
@@ -16,6 +17,7 @@ from flowstone.errors import FlowstoneError
 from pyspark_flowstone import exactly_once
 from pyspark_flowstone.foreach_batch import direct
 from pyspark_flowstone.placement import check_settings
+from pyspark_flowstone.reporting import HIDE_TRACEBACK, QueryError
 from pyspark_flowstone.values import OptionError
 from tests.support.spark.queries import start_available
 
@@ -212,6 +214,13 @@ def test_several_topics_are_written_in_one_transaction(spark, broker, result, op
 def test_a_partition_that_a_row_names_is_kept(spark, broker, result, save):
     save(keyed(spark, 30).withColumn("partition", expr("cast(value as int) % 3")))
     assert all(int(each.value) % 3 == each.partition for each in broker.records(result))
+
+
+def test_a_write_of_the_driver_that_cannot_begin_says_why_and_hides_no_other_error(spark, broker, result, options):
+    placed = exactly_once(keyed(spark, 3), bootstrap=broker.bootstrap, topic=result)
+    with pytest.raises(QueryError, match=r"^transactional id .* longer than the brokers allow"):
+        direct.write(placed, options | {"kafka.transaction.timeout.ms": "36000000"})
+    assert HIDE_TRACEBACK not in os.environ
 
 
 def test_a_topic_that_was_not_named_is_refused(spark, broker, result, options):

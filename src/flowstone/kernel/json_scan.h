@@ -13,6 +13,7 @@ enum {
     DEPTH_MAX = 64,
     NUMBER_BYTES_MAX = 64,
     STRING_BYTES_MAX = 1 << 20,
+    NAME_BYTES_MAX = 50000, /* Spark's parser refuses longer names */
     MANTISSA_DIGITS_MAX = 18,
     EXPONENT_MAX = 250,
 };
@@ -74,7 +75,7 @@ static int skip_plain(const uint8_t **at, const uint8_t *end) {
     return here < end;
 }
 
-/* A string without escapes. */
+/* A field's name, or another short string, without escapes. */
 static int skip_plain_string(const uint8_t **at, const uint8_t *end, const uint8_t **text, int64_t *size) {
     if (*at == end || **at != '"')
         return 0;
@@ -83,7 +84,7 @@ static int skip_plain_string(const uint8_t **at, const uint8_t *end, const uint8
         return 0;
     *size = *at - *text;
     ++*at;
-    return *size <= STRING_BYTES_MAX;
+    return *size <= NAME_BYTES_MAX;
 }
 
 static int hex_of(const uint8_t **at, const uint8_t *end, uint32_t *code) {

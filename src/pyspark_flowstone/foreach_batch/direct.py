@@ -33,14 +33,14 @@ REPORT = "report"
 
 @dataclass(frozen=True)
 class _Task:
-    """What a task runs: the writer, whose report becomes its only row."""
+    """What a task runs: the pickled writer, whose report becomes its only row."""
 
-    writer: RowWriter
+    writer: bytes
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        report = pickle.dumps(self.writer.write(batches))
+        report = pickle.dumps(pickle.loads(self.writer).write(batches))
         yield pa.RecordBatch.from_pydict({REPORT: pa.array([report], pa.binary())})
 
 
@@ -53,7 +53,8 @@ def write(rows: DataFrame, given: Mapping[str, str]) -> None:
         writer = batch_writer(given, rows.schema, overwrite=False)
         assert isinstance(writer, RowWriter)
         try:
-            found = map_arrow(rows, _Task(writer), f"{REPORT} binary").collect()
+            task = _Task(pickle.dumps(writer))  # begins a transaction; Spark would wrap its errors in one of pickling
+            found = map_arrow(rows, task, f"{REPORT} binary").collect()
         except BaseException:
             with suppress(QueryError):  # the next run aborts it, or its timeout does
                 writer.abort([])

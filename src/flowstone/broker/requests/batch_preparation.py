@@ -36,10 +36,17 @@ QUICK_PAYLOAD_BYTES_MAX = 8 << 20
 Append = Callable[[Bytes, Timestamps | None, WrittenAhead | None], None]
 
 
+class _Turns:
+    """The lock that batches of a partition take in their order, and how many of them have it or wait for it."""
+
+    def __init__(self) -> None:
+        self.lock, self.count = asyncio.Lock(), 0
+
+
 class Preparing:
     def __init__(self, workers: Workers, clock: Clock) -> None:
         self._workers, self._clock = workers, clock
-        self._locks: dict[Partition, asyncio.Lock] = {}
+        self._turns: dict[Partition, _Turns] = {}
         self._queued_bytes = 0
 
     def reserve(self, size_bytes: int) -> None:
@@ -58,19 +65,21 @@ class Preparing:
         A compressed batch that is too large for the loop is detected only when it is decompressed (`NeedsWorker`).
         """
         config = partition.log.config
-        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._locks:
+        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._turns:
             return False
-        return partition in self._locks or needs_worker(parse_header(records), config)
+        return partition in self._turns or needs_worker(parse_header(records), config)
 
     async def append(self, partition: Partition, batch: Bytes, append: Append) -> None:
         """Call `append` with the prepared batch, after all earlier ones of the partition. Raises ApiError."""
-        lock = self._locks.setdefault(partition, asyncio.Lock())
+        turns = self._turns.setdefault(partition, _Turns())
+        turns.count += 1
         try:
-            async with lock:
+            async with turns.lock:
                 await self._append_in_order(partition, batch, append)
         finally:
-            if not lock.locked() and self._locks.get(partition) is lock:
-                del self._locks[partition]
+            turns.count -= 1
+            if not turns.count:
+                del self._turns[partition]
 
     async def _append_in_order(self, partition: Partition, batch: Bytes, append: Append) -> None:
         config = partition.log.config

@@ -101,6 +101,25 @@ def test_batches_of_a_partition_are_appended_in_their_order_under_the_topics_cod
     run(scenario)
 
 
+def test_a_batch_waits_for_one_that_has_itself_waited() -> None:
+    async def scenario(preparing: Preparing) -> None:
+        partition = a_partition(GZIP)[0]
+        appended: list[str] = []
+
+        def start(name: str) -> asyncio.Future[None]:
+            batch = a_batch(Codec.NONE)
+            return asyncio.ensure_future(preparing.append(partition, batch, lambda *_: appended.append(name)))
+
+        first, second = start("first"), start("second")
+        await first
+        assert preparing.is_due(partition, a_batch(Codec.GZIP)), "second is being prepared"
+        await asyncio.gather(second, start("third"))
+        assert appended == ["first", "second", "third"]
+        assert not preparing.is_due(partition, a_batch(Codec.GZIP))
+
+    run(scenario)
+
+
 def test_what_waits_is_limited_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(preparing: Preparing) -> None:
         monkeypatch.setattr(batch_preparation, "QUEUED_BYTES_MAX", 100)

@@ -98,6 +98,14 @@ def test_a_field_that_occurs_twice_or_has_another_type_is_left_to_spark() -> Non
     assert decoded([*values, b'{"number":1}']) == [None] * len(values) + [{"number": 1}]
 
 
+def test_a_name_that_is_too_long_for_sparks_parser_is_left_to_it() -> None:
+    long, longer = ("ä" * 25_000, "n" * 50_001)
+    texts = [
+        text % name for name in (long, longer) for text in ('{"number":1,"%s":2}', '{"number":1,"other":[{"%s":2}]}')
+    ]
+    assert decoded([each.encode() for each in texts]) == [{"number": 1}, {"number": 1}, None, None]
+
+
 def test_a_required_field_must_be_there() -> None:
     fields = json_arrow.fields_of(StructType([StructField("id", st.StringType(), nullable=False)]))
     assert fields is not None

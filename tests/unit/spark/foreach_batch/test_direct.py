@@ -28,7 +28,7 @@ def test_a_task_writes_its_rows_and_reports_in_one_row(broker, monkeypatch):
     task = type("Task", (), {"partitionId": lambda self: 0, "getLocalProperty": lambda self, name: None})()
     monkeypatch.setattr("pyspark_flowstone.sink.TaskContext.get", lambda: task)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "out"}
-    run = pickle.loads(pickle.dumps(direct._Task(FlowstoneWriter(options, SCHEMA, False))))
+    run = direct._Task(pickle.dumps(FlowstoneWriter(options, SCHEMA, False)))
     [found] = run(iter([pa.RecordBatch.from_pydict({"value": pa.array([b"a", b"b"])})]))
     assert (found.num_rows, found.schema.names) == (1, [direct.REPORT])
     pickle.loads(found.column(0)[0].as_py())

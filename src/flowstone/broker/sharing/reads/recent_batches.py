@@ -17,8 +17,8 @@ from flowstone.wire.record_batch import HEADER_BYTES, checksum_matches, encode_h
 
 # Bytes of batches that are kept, of all share partitions of the broker.
 KEPT_BYTES_MAX = 16 << 20
-# Batches of a share partition whose delays are known.
-DELAYS_KNOWN_MAX = 64
+# Batches of a share partition whose delays are known, and the delayed records in them.
+BATCHES_KNOWN_MAX, DELAYS_KNOWN_MAX = 64, 10_000
 
 
 class BatchKey(NamedTuple):
@@ -58,15 +58,16 @@ class RecentBatches:
     def __init__(self, share_key: ShareKey, leader_epoch: int, kept: KeptBatches) -> None:
         self._place, self._kept = (share_key, leader_epoch), kept
         self._delays: dict[tuple[int, int], tuple[Delay, ...]] = {}
+        self._delay_count = 0
 
     def delays(self, base_offset: int, size_bytes: int, find: Callable[[], tuple[Delay, ...]]) -> tuple[Delay, ...]:
         """Return the delays of a batch's records, which `find` reads if they are not known."""
         known = self._delays.get((base_offset, size_bytes))
         if known is None:
-            known = find()
-            if len(self._delays) >= DELAYS_KNOWN_MAX:
-                del self._delays[next(iter(self._delays))]
-            self._delays[base_offset, size_bytes] = known
+            known = self._delays[base_offset, size_bytes] = find()
+            self._delay_count += len(known)
+            while len(self._delays) > BATCHES_KNOWN_MAX or self._delay_count > DELAYS_KNOWN_MAX:
+                self._delay_count -= len(self._delays.pop(next(iter(self._delays))))
         return known
 
     def only(

@@ -78,7 +78,22 @@ def test_delays_are_searched_once() -> None:
 
     assert [recent.delays(0, 10, find) for _ in range(3)] == [(Delay(3, 4),)] * 3
     assert len(searches) == 1
-    for base in range(1, recent_batches.DELAYS_KNOWN_MAX + 1):
+    for base in range(1, recent_batches.BATCHES_KNOWN_MAX + 1):
         recent.delays(base, 10, find)
     recent.delays(0, 10, find)
-    assert len(searches) == recent_batches.DELAYS_KNOWN_MAX + 2
+    assert len(searches) == recent_batches.BATCHES_KNOWN_MAX + 2
+
+
+def test_the_delays_that_are_kept_are_bounded() -> None:
+    recent, searches = RecentBatches(KEY, 1, KeptBatches()), list[int]()
+
+    def found(base: int, count: int) -> int:
+        """Have the delays looked up; return how often a batch has been searched since the beginning."""
+        made = tuple(Delay(base + index, 4) for index in range(count))
+        assert recent.delays(base, 10, lambda: searches.append(base) or made) == made
+        return len(searches)
+
+    half = recent_batches.DELAYS_KNOWN_MAX // 2
+    assert [found(base, half) for base in (0, half, half, 0)] == [1, 2, 2, 2]
+    assert [found(base, half) for base in (2 * half, half, 0)] == [3, 3, 4]
+    assert [found(7, 2 * half + 1) for _ in range(2)] == [5, 6], "more than may be kept"
