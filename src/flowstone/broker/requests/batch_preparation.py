@@ -36,10 +36,19 @@ QUICK_PAYLOAD_BYTES_MAX = 8 << 20
 Append = Callable[[Bytes, Timestamps | None, WrittenAhead | None], None]
 
 
+class _Queue:
+    """The batches of one partition that are prepared, one at a time, or wait."""
+
+    __slots__ = ("batches", "lock")
+
+    def __init__(self) -> None:
+        self.lock, self.batches = asyncio.Lock(), 0
+
+
 class Preparing:
     def __init__(self, workers: Workers, clock: Clock) -> None:
         self._workers, self._clock = workers, clock
-        self._locks: dict[Partition, asyncio.Lock] = {}
+        self._queues: dict[Partition, _Queue] = {}
         self._queued_bytes = 0
 
     def reserve(self, size_bytes: int) -> None:
@@ -58,19 +67,23 @@ class Preparing:
         A compressed batch that is too large for the loop is detected only when it is decompressed (`NeedsWorker`).
         """
         config = partition.log.config
-        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._locks:
+        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._queues:
             return False
-        return partition in self._locks or needs_worker(parse_header(records), config)
+        return partition in self._queues or needs_worker(parse_header(records), config)
 
     async def append(self, partition: Partition, batch: Bytes, append: Append) -> None:
         """Call `append` with the prepared batch, after all earlier ones of the partition. Raises ApiError."""
-        lock = self._locks.setdefault(partition, asyncio.Lock())
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = _Queue()
+        queue.batches += 1
         try:
-            async with lock:
+            async with queue.lock:
                 await self._append_in_order(partition, batch, append)
         finally:
-            if not lock.locked() and self._locks.get(partition) is lock:
-                del self._locks[partition]
+            queue.batches -= 1
+            if not queue.batches:
+                del self._queues[partition]
 
     async def _append_in_order(self, partition: Partition, batch: Bytes, append: Append) -> None:
         config = partition.log.config
@@ -103,7 +116,9 @@ class Preparing:
         for _ in written.steps():
             await slices.yield_if_due()
             if not _is_serving(partition):
-                return None  # what follows the log's end goes with a clean stop, a recovery or the leader's next batch
+                if partition.local.closed_with is None:  # or else a clean stop has removed it, or recovery will
+                    written.cut_off()
+                return None
         return written
 
 

@@ -239,7 +239,7 @@ class PartitionLog:
         size_bytes, timestamp = len(records), stored.max_timestamp
         self.prepare_active_segment(size_bytes, last_offset, timestamp, now_ms)
         buffers = place_batch(records, header, stored, base_offset, leader_epoch)
-        if written is not None and written.is_next:
+        if written is not None and written.take():
             buffers = header_of(buffers)
         self.end = self.store.write(buffers, base_offset, size_bytes, last_offset, timestamp)
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):

@@ -101,6 +101,32 @@ def test_batches_of_a_partition_are_appended_in_their_order_under_the_topics_cod
     run(scenario)
 
 
+def test_a_batch_that_comes_when_one_ends_waits_for_those_that_wait_already() -> None:
+    async def scenario(preparing: Preparing) -> None:
+        partition = a_partition(GZIP)[0]
+        appended: list[int] = []
+        later: list[asyncio.Future[None]] = []
+
+        def end_of_the_first(*_: object) -> None:
+            appended.append(1)
+
+        first = asyncio.ensure_future(preparing.append(partition, a_batch(Codec.NONE), end_of_the_first))
+        second = asyncio.ensure_future(preparing.append(partition, a_batch(Codec.NONE), lambda *_: appended.append(2)))
+        first.add_done_callback(
+            lambda _: later.append(
+                asyncio.ensure_future(preparing.append(partition, a_batch(Codec.GZIP), lambda *_: appended.append(3)))
+            )
+        )
+        await first
+        assert preparing.is_due(partition, a_batch(Codec.GZIP))
+        await second
+        await asyncio.gather(*later)
+        assert appended == [1, 2, 3]
+        assert not preparing.is_due(partition, a_batch(Codec.GZIP))
+
+    run(scenario)
+
+
 def test_what_waits_is_limited_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(preparing: Preparing) -> None:
         monkeypatch.setattr(batch_preparation, "QUEUED_BYTES_MAX", 100)
