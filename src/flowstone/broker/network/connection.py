@@ -227,12 +227,13 @@ class Connection:
         if self._frame_filled < self._frame_size:
             return False
         self._frame = self.frame_started = None
-        large, self.session.owns_frame = None, True
+        large, self.session.own_frame_bytes = None, self._frame_size
         try:
             large = self._handle(frame[: self._frame_size])
         finally:
+            is_free, self.session.own_frame_bytes = self.session.own_frame_bytes > 0, 0
             if large is None:
-                self.buffers.give_back(frame, is_free=self.session.take_frame())
+                self.buffers.give_back(frame, is_free=is_free)
         if large is not None:
             large.on_decoded = partial(self.buffers.give_back, frame)
         return True
