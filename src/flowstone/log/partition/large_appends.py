@@ -74,6 +74,8 @@ class WrittenAhead(NamedTuple):
         if is_next:
             with suppress(OSError):  # recovery removes it
                 cut_to_size(segment)
+                if self.log.flushed_end == self.log.end:
+                    segment.log.pinned = False  # no flush follows that would do it
 
 
 def begin_large_append(log: PartitionLog, batch: Bytes, now_ms: int) -> WrittenAhead | None:

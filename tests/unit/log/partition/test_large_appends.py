@@ -135,12 +135,14 @@ def test_a_full_disk_between_the_pieces_refuses_the_batch_and_leaves_no_trace(wo
 
 def test_a_batch_that_is_refused_at_the_end_is_cut_off(world: Any) -> None:
     world.append()
+    world.flush()
     size = file_bytes(world)
     appending = LargeAppend(world, large(world))
     world.log.is_held = True
     with pytest.raises(ApiError):
         appending.end()
     assert file_bytes(world) == size
+    assert not world.log.segments.active.log.pinned
 
 
 def test_a_flush_between_the_pieces_overwrites_none_of_them(world: Any) -> None:
