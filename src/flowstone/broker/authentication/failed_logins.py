@@ -1,4 +1,4 @@
-"""Log lines about failed logins and TLS handshakes: one per address and minute, and then how many more there were.
+"""Log lines about failed logins, and what comes before them: one per address and minute, and how many more there were.
 
 Anyone who reaches a listener can cause such failures in any number. The log must not fill the disk with them.
 """
@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 PERIOD_S = 60.0
 # Addresses whose failures are counted, each kind of failure apart; those of all others together count as one.
 COUNTED_MAX = 1_000
+KIND_CHARACTERS_MAX = 100
 OTHERS = "other addresses"
 
 
@@ -26,9 +27,9 @@ class FailedLogins:
 
     def note(self, peer: str, kind: str, level: int, message: str, *args: object) -> None:
         """Log a failure of a client, or count it if one of its address and kind was logged less than a minute ago."""
-        key = peer.rpartition(":")[0], kind
+        key = peer.rpartition(":")[0], kind[:KIND_CHARACTERS_MAX]
         if key not in self._more and len(self._more) >= COUNTED_MAX:
-            key = OTHERS, "logins and TLS handshakes"
+            key = OTHERS, "logins and handshakes"
         if key in self._more:
             self._more[key] += 1
             return

@@ -113,7 +113,6 @@ class Admission:
         for connection, began in tuple(self._logins.items()):
             if began > late:
                 break
-            del self._logins[connection]
             connection.close("the client did not log in within connection.login.timeout.ms")
         if self._context is not None:
             self._context.refresh()
@@ -181,6 +180,14 @@ class Admission:
         connection.answer = LoginGate(login, connection.answer, self._clock).answer
         session.login, session.on_end = login, connection.finish
         self._logins[connection] = self._clock.monotonic()
+
+    def note_closed(self, connection: Connection, reason: str) -> bool:
+        """Log why a connection without a login is closed; return False if it has logged in, or need not."""
+        if connection not in self._logins:
+            return False
+        peer, kind = connection.session.peer, f"connections before the login ({reason})"
+        self._failed.note(peer, kind, logging.WARNING, "connection from %s closed: %s", peer, reason)
+        return True
 
     def forget(self, connection: Connection) -> None:
         """Note that the connection is closed."""

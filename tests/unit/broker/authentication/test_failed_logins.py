@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from flowstone.broker.authentication import failed_logins
 from flowstone.broker.authentication.failed_logins import COUNTED_MAX, PERIOD_S, FailedLogins
 from flowstone.ports.clock import SimulatedClock
+from flowstone.wire.messages import MetadataRequest
+from tests.support.security.secured import authenticate, handshake, secured_app
+from tests.support.wire_client import frame
 
 FAILED = "login from %s failed"
 
@@ -55,6 +59,21 @@ def test_more_addresses_than_are_counted_share_a_line(clock: SimulatedClock, cap
         fail(failed, f"host{number}:1")
     assert len(lines(caplog)) == COUNTED_MAX + 1
     clock.advance(PERIOD_S)
-    assert lines(caplog)[COUNTED_MAX + 1 :] == [
-        "49 more logins and TLS handshakes from other addresses failed within 60 s"
-    ]
+    assert lines(caplog)[COUNTED_MAX + 1 :] == ["49 more logins and handshakes from other addresses failed within 60 s"]
+
+
+def test_failed_logins_and_requests_before_a_login_leave_a_line_each(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"connection.failed.authentication.delay.ms": "0"}
+    with secured_app(tmp_path, "SASL_PLAINTEXT://127.0.0.1:0", **settings) as broker:
+        for _ in range(10):
+            with broker.client("SASL_PLAINTEXT") as client:
+                handshake(client, "PLAIN")
+                assert authenticate(client, b"\0mallory\0wrong").error_code != 0
+            with broker.client("SASL_PLAINTEXT") as client:
+                client.send(frame(9, MetadataRequest(topics=None), 1))
+                client.closed_after_s()
+    told = [record.getMessage() for record in caplog.records if "127.0.0.1" in record.getMessage()]
+    assert ["login from" in line for line in told] == [True, False]
+    assert "closed: API 3 was requested before the login" in told[1]
