@@ -229,11 +229,22 @@ def test_whatever_happens_between_the_pieces_the_log_has_each_accepted_batch_onc
             raise AssertionError(f"seed {seed}: {error!r}") from error
 
 
+def _restart(world: Any, after: str) -> None:
+    if after == "stop":
+        world.stop_cleanly()
+    elif after == "power":
+        world.files.lose_power()
+    world.reopen(clean=after == "stop")
+    if after == "stop":
+        world.log.durability.note_as_closed()
+
+
 def _live(world: Any, chance: random.Random) -> None:
     accepted: list[bytes] = []
     flushed = 0
-    appending: LargeAppend | None = None
+    under_way: list[LargeAppend] = []
     for _ in range(60):
+        appending = chance.choice(under_way) if under_way else None
         action = chance.choice(
             ["small", "begin", *["step"] * 6, "end", "flush", "roll", "fail", "crash", "power", "stop"]
         )
@@ -241,14 +252,14 @@ def _live(world: Any, chance: random.Random) -> None:
             case "small":
                 accepted.append(world.batch(chance.randint(1, 3), value_bytes=chance.randint(1, 200)))
                 world.log.append(accepted[-1], leader_epoch=0)
-            case "begin" if appending is None:
-                appending = LargeAppend(world, world.batch(60, value_bytes=chance.randint(20, 60)))
+            case "begin" if len(under_way) < 2:
+                under_way.append(LargeAppend(world, world.batch(60, value_bytes=chance.randint(20, 60))))
             case "step" if appending is not None:
                 appending.step()
             case "end" if appending is not None:
                 appending.end()
                 accepted.append(appending.batch)
-                appending = None
+                under_way.remove(appending)
             case "flush":
                 world.flush()
                 flushed = len(accepted)
@@ -260,12 +271,8 @@ def _live(world: Any, chance: random.Random) -> None:
                     world.log.append(world.batch(), leader_epoch=0)
                 world.files.fail_nothing()
             case "crash" | "power" | "stop":
-                appending = None
-                if action == "stop":
-                    world.stop_cleanly()
-                elif action == "power":
-                    world.files.lose_power()
-                world.reopen(clean=action == "stop")
+                under_way.clear()
+                _restart(world, action)
                 kept = bodies(world)
                 assert len(kept) >= flushed or action == "stop"
                 assert kept == [batch[16:] for batch in accepted[: len(kept)]]
