@@ -139,3 +139,17 @@ def test_what_waits_is_limited_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPa
         preparing.reserve(60)
 
     run(scenario)
+
+
+def test_a_request_above_the_limit_is_prepared_when_it_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can never fit: a client that is told to try again would do so for ever."""
+
+    async def scenario(preparing: Preparing) -> None:
+        monkeypatch.setattr(batch_preparation, "QUEUED_BYTES_MAX", 100)
+        preparing.reserve(150)
+        with pytest.raises(ApiError):
+            preparing.reserve(1)
+        preparing.release(150)
+        preparing.reserve(100)
+
+    run(scenario)
