@@ -52,7 +52,7 @@ class Preparing:
         self._queued_bytes = 0
 
     def reserve(self, size_bytes: int) -> None:
-        """Reserve memory for a request that is kept for later; one alone may be larger. Raises ApiError at the limit."""
+        """Reserve memory for a request kept for later; one alone may be larger. Raises ApiError at the limit."""
         if self._queued_bytes and self._queued_bytes + size_bytes > QUEUED_BYTES_MAX:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked; try again")
         self._queued_bytes += size_bytes
