@@ -23,6 +23,8 @@ class Promise(Generic[Result]):
 
     __slots__ = ("_callbacks", "_is_cancelled", "_result", "error", "is_done")
 
+    # Whether the request has not been carried out yet, so that the connection's next request must wait for the result.
+    is_work = False
     _result: Result
 
     def __init__(self) -> None:

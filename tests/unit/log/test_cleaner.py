@@ -439,7 +439,7 @@ def test_segments_that_retention_takes_meanwhile_are_not_brought_back(broker: Br
 
         def drop() -> None:
             log.advance_log_start(log.segments[1].base_offset)
-            housekeeping.drop_segments([log])
+            housekeeping.drop_segments(log, log.log_start_offset)
 
         async def drop_first(number: int) -> Any:
             cleaned = await clean(number)

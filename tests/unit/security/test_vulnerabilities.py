@@ -24,6 +24,7 @@ from flowstone.authentication.jaas import parse_jaas
 from flowstone.authentication.oauthbearer import Expectations, validate
 from flowstone.authentication.scram import ScramClient, ScramMechanism, salted_password
 from flowstone.broker.authentication import mechanisms
+from flowstone.broker.authentication.failed_logins import FailedLogins
 from flowstone.client.security import parse_security
 from flowstone.cluster.decisions.acl_operations import AclOperation, ResourceType
 from flowstone.cluster.image.acl import ALLOW, DENY, LITERAL, Acl
@@ -266,7 +267,13 @@ def test_cve_2025_27818_and_cve_2025_27819_no_other_login_module_is_taken(module
         parse_jaas(f'{module} required user.provider.url="ldap://192.0.2.1/x";')
 
 
-def test_cve_2026_33558_no_secret_is_in_a_debug_log(broker: RunningApp, caplog: pytest.LogCaptureFixture) -> None:
+def test_cve_2026_33558_no_secret_is_in_a_debug_log(
+    broker: RunningApp, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def log_each(_failed: FailedLogins, _peer: str, _kind: str, level: int, message: str, *args: object) -> None:
+        logging.getLogger(__name__).log(level, message, *args)
+
+    monkeypatch.setattr(FailedLogins, "note", log_each)  # also those that are only counted
     caplog.set_level(logging.DEBUG)
     canary = b"canary-0a6c41".ljust(64, b"!")
     change = m.AlterUserScramCredentialsRequestScramCredentialUpsertion(

@@ -1,7 +1,7 @@
 """SASL on one connection: handshake, messages of the mechanism, and logging in again (KIP-368).
 
 The connection decides which requests pass in which state (`broker.network.login_gate`). Every failed login has the
-same text for the client; the reason is logged.
+same text for the client; the reason is logged (`failed_logins`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from flowstone.authentication.errors import LoginRefused
 from flowstone.authentication.scram import MECHANISMS
+from flowstone.broker.authentication.failed_logins import FailedLogins
 from flowstone.broker.authentication.listener_security import ListenerSecurity
 from flowstone.broker.authentication.mechanisms import Authenticated, Credentials, Mechanism, OAuthBearer, Plain, Scram
 from flowstone.broker.requests.audit import LOGIN_FAILED, client_fields
 from flowstone.broker.requests.session import ClientSession, Principal
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
-
-logger = logging.getLogger(__name__)
 
 # A client that is logged in may begin to log in again this long after it last did.
 REAUTHENTICATION_INTERVAL_S = 1.0
@@ -55,9 +54,10 @@ class SaslLogin:
         session: ClientSession,
         on_logged_in: Callable[[], None],
         audit: Callable[..., None],
+        failed: FailedLogins,
     ) -> None:
         """Begin; `on_logged_in` is called after the first successful login, and `audit` for each login."""
-        self._audit = audit
+        self._audit, self._failed = audit, failed
         self._security, self._credentials, self._clock, self._session = security, credentials, clock, session
         self._on_logged_in = on_logged_in
         self._mechanism: Mechanism | None = None
@@ -129,7 +129,10 @@ class SaslLogin:
     async def _refused(self, reason: str) -> ApiError:
         """Log why a login failed; return the error that the client is told, after a delay."""
         session = self._session
-        logger.warning(
+        self._failed.note(
+            session.peer,
+            "logins",
+            logging.WARNING,
             "login from %s on listener %s with %s failed: %s",
             session.peer,
             session.listener_name,

@@ -48,5 +48,5 @@ class TargetComputation:
 def _store(
     shard: HostedShard[GroupShard], task: ComputeTargets, part: Sequence[Target] | None, *, is_last: bool = True
 ) -> None:
-    store = partial(targets_computed, epoch=task.epoch, part=part, is_last=is_last)
+    store = partial(targets_computed, task=task, part=part, is_last=is_last)
     shard.execute(lambda machine, now_ms: machine.task_done(now_ms, task.group_id, store))

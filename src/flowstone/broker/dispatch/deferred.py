@@ -59,7 +59,7 @@ class Slot:
             self.chunks = answer
             return
         self._deferred, outcome = answer, answer.outcome
-        self.is_at_work = isinstance(outcome, asyncio.Task)
+        self.is_at_work = isinstance(outcome, asyncio.Task) or (isinstance(outcome, Promise) and outcome.is_work)
         if isinstance(outcome, LargeAnswer):
             self.is_at_work = True
             outcome.on_parked = self._parked

@@ -81,11 +81,18 @@ def _add_at_once(services: Services, context: RequestContext, request: AddPartit
     refused = run_whole(_refused(services.metadata.image, topics))
     if refused:
         return respond(_Codes(ErrorCode.OPERATION_NOT_ATTEMPTED, refused))
-    answer = Answer(lambda added: respond(_Codes(added.error_code)), lambda code: respond(_Codes(code)))
+    answer = _Added(lambda added: respond(_Codes(added.error_code)), lambda code: respond(_Codes(code)))
     add = _addition(request, run_whole(_distinct(topics)))
     # After the other requests that have arrived: records that are appended together share their flushes.
     asyncio.get_running_loop().call_soon(_ask_for, answer, services, add)
     return answer
+
+
+class _Added(Answer[AddPartitionsToTxnResponse]):
+    """The answer to a request that is carried out later, and before the connection's next one."""
+
+    __slots__ = ()
+    is_work = True
 
 
 def _ask_for(answer: Answer[AddPartitionsToTxnResponse], services: Services, add: AddPartitionsRequest) -> None:

@@ -216,7 +216,7 @@ class _Produce:
                 self._refuse(result, error)
                 self._add(topic, result)
             return self.finish()
-        if size_bytes <= COPIED_BYTES_MAX or not self._session.take_frame():
+        if size_bytes <= COPIED_BYTES_MAX or not self._session.take_frame(size_bytes):
             for _, wanted in later:
                 if wanted.records is not None:
                     wanted.records = bytes(wanted.records)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from flowstone.authentication.distinguished_names import subject_of
 from flowstone.authentication.errors import LoginRefused
+from flowstone.broker.authentication.failed_logins import FailedLogins
 from flowstone.broker.authentication.jwks import TokenVerifier, token_verifier
 from flowstone.broker.authentication.listener_security import ListenerSecurity
 from flowstone.broker.authentication.mechanisms import Credentials
@@ -61,7 +62,7 @@ class Admission:
     def __init__(self, security: ListenerSecurity, services: Services, door: Door) -> None:
         """Create the admission of one listener. Raises ConfigError if its key or certificates are unusable."""
         self._security, self._clock, self._door = security, services.clock, door
-        self._audit = services.audit
+        self._audit, self._failed = services.audit, FailedLogins(services.clock)
         # Strangers share this memory, so that they take none from clients that are logged in.
         self._buffers = BufferPool(LOGIN_BUFFERS_BYTES_MAX)
         self._buffers_after_login: BufferPool | None = None
@@ -112,7 +113,6 @@ class Admission:
         for connection, began in tuple(self._logins.items()):
             if began > late:
                 break
-            del self._logins[connection]
             connection.close("the client did not log in within connection.login.timeout.ms")
         if self._context is not None:
             self._context.refresh()
@@ -139,7 +139,12 @@ class Admission:
         self._door.open(tls, self._security.name, partial(self._admit, user))
 
     def _fail(self, tls: TlsChannel, reason: str, level: int = logging.INFO) -> None:
-        logger.log(level, "TLS handshake with %s on listener %s failed: %s", tls.peer, self._security.name, reason)
+        told = "TLS handshake with %s on listener %s failed: %s"
+        if level == logging.DEBUG:
+            logger.debug(told, tls.peer, self._security.name, reason)
+        else:
+            kind = f"TLS handshakes ({reason})"  # the reasons are OpenSSL's and ours, so they are few
+            self._failed.note(tls.peer, kind, level, told, tls.peer, self._security.name, reason)
         del self._handshakes[tls]
         tls.close()
         self._door.leave(_host(tls))
@@ -169,12 +174,20 @@ class Admission:
         reading = ReadingInTurns(connection.on_readable, self._door.strangers)
         connection.on_readable = reading.on_readable
         logged_in = partial(self._logged_in, connection, reading)
-        login = SaslLogin(self._security, self._credentials, self._clock, session, logged_in, self._audit)
+        login = SaslLogin(self._security, self._credentials, self._clock, session, logged_in, self._audit, self._failed)
         connection.request_bytes_max = min(LOGIN_FRAME_BYTES_MAX, self._request_bytes_max)
         self._buffers_after_login, connection.buffers = connection.buffers, self._buffers
         connection.answer = LoginGate(login, connection.answer, self._clock).answer
         session.login, session.on_end = login, connection.finish
         self._logins[connection] = self._clock.monotonic()
+
+    def note_closed(self, connection: Connection, reason: str) -> bool:
+        """Log why a connection without a login is closed; return False if it has logged in, or need not."""
+        if connection not in self._logins:
+            return False
+        peer, kind = connection.session.peer, f"connections before the login ({reason})"
+        self._failed.note(peer, kind, logging.WARNING, "connection from %s closed: %s", peer, reason)
+        return True
 
     def forget(self, connection: Connection) -> None:
         """Note that the connection is closed."""

@@ -157,9 +157,8 @@ class Connection:
         self._unanswered_bytes = 0
         self._kept = b""
         self._busy_poller.forget(self)
-        self.session.on_muted = (
-            None  # breaks a reference cycle, so that a closed connection is freed without the garbage collector
-        )
+        # Breaks a reference cycle, so that a closed connection is freed without the garbage collector.
+        self.session.on_muted = None
         self.session.on_end = self.session.login = None
         self.answer, self.on_readable = self._host.answer, self._channel.on_readable
         self._stop_unmuting()
@@ -227,12 +226,13 @@ class Connection:
         if self._frame_filled < self._frame_size:
             return False
         self._frame = self.frame_started = None
-        large, self.session.owns_frame = None, True
+        large, self.session.own_frame_bytes = None, self._frame_size
         try:
             large = self._handle(frame[: self._frame_size])
         finally:
             if large is None:
-                self.buffers.give_back(frame, is_free=self.session.take_frame())
+                self.buffers.give_back(frame, is_free=self.session.own_frame_bytes > 0)
+            self.session.own_frame_bytes = 0
         if large is not None:
             large.on_decoded = partial(self.buffers.give_back, frame)
         return True

@@ -142,12 +142,13 @@ class Server:
             partition.local.fail(StorageFault(str(slice_error)))
 
     def closed(self, connection: Connection, reason: str) -> None:
+        admission = self._admissions.get(connection.session.listener_name)
         if reason:
             self.dropped_count += 1
-            logger.warning("connection from %s closed: %s", connection.session.peer, reason)
+            if admission is None or not admission.note_closed(connection, reason):
+                logger.warning("connection from %s closed: %s", connection.session.peer, reason)
         self._connections.discard(connection)
         self.leave(connection.session.host)
-        admission = self._admissions.get(connection.session.listener_name)
         if admission is not None:
             admission.forget(connection)
         if not self._connections:

@@ -36,22 +36,24 @@ QUICK_PAYLOAD_BYTES_MAX = 8 << 20
 Append = Callable[[Bytes, Timestamps | None, WrittenAhead | None], None]
 
 
-class _Turns:
-    """The lock that batches of a partition take in their order, and how many of them have it or wait for it."""
+class _Queue:
+    """The batches of one partition that are prepared, one at a time, or wait."""
+
+    __slots__ = ("batches", "lock")
 
     def __init__(self) -> None:
-        self.lock, self.count = asyncio.Lock(), 0
+        self.lock, self.batches = asyncio.Lock(), 0
 
 
 class Preparing:
     def __init__(self, workers: Workers, clock: Clock) -> None:
         self._workers, self._clock = workers, clock
-        self._turns: dict[Partition, _Turns] = {}
+        self._queues: dict[Partition, _Queue] = {}
         self._queued_bytes = 0
 
     def reserve(self, size_bytes: int) -> None:
-        """Reserve memory for a request that is kept for later. Raises ApiError if the limit is reached."""
-        if self._queued_bytes + size_bytes > QUEUED_BYTES_MAX:
+        """Reserve memory for a request kept for later; one alone may be larger. Raises ApiError at the limit."""
+        if self._queued_bytes and self._queued_bytes + size_bytes > QUEUED_BYTES_MAX:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked; try again")
         self._queued_bytes += size_bytes
 
@@ -65,21 +67,23 @@ class Preparing:
         A compressed batch that is too large for the loop is detected only when it is decompressed (`NeedsWorker`).
         """
         config = partition.log.config
-        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._turns:
+        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._queues:
             return False
-        return partition in self._turns or needs_worker(parse_header(records), config)
+        return partition in self._queues or needs_worker(parse_header(records), config)
 
     async def append(self, partition: Partition, batch: Bytes, append: Append) -> None:
         """Call `append` with the prepared batch, after all earlier ones of the partition. Raises ApiError."""
-        turns = self._turns.setdefault(partition, _Turns())
-        turns.count += 1
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = _Queue()
+        queue.batches += 1
         try:
-            async with turns.lock:
+            async with queue.lock:
                 await self._append_in_order(partition, batch, append)
         finally:
-            turns.count -= 1
-            if not turns.count:
-                del self._turns[partition]
+            queue.batches -= 1
+            if not queue.batches:
+                del self._queues[partition]
 
     async def _append_in_order(self, partition: Partition, batch: Bytes, append: Append) -> None:
         config = partition.log.config
@@ -112,7 +116,9 @@ class Preparing:
         for _ in written.steps():
             await slices.yield_if_due()
             if not _is_serving(partition):
-                return None  # what follows the log's end goes with a clean stop, a recovery or the leader's next batch
+                if partition.local.closed_with is None:  # or else a clean stop has removed it, or recovery will
+                    written.cut_off()
+                return None
         return written
 
 

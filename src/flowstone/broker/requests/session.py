@@ -79,7 +79,7 @@ class ClientSession:
         "on_closed",
         "on_end",
         "on_muted",
-        "owns_frame",
+        "own_frame_bytes",
         "peer",
         "protocol",
         "software_name",
@@ -105,11 +105,16 @@ class ClientSession:
         # What the authorizer has decided about the principal.
         self.decisions: Decisions | None = None
         self.muted_until_s = 0.0  # in monotonic time; 0 if the session was never muted
-        self.owns_frame = False  # whether the request being handled has a buffer of its own
+        self.own_frame_bytes = 0  # of the request being handled, if it has a buffer of its own
 
-    def take_frame(self) -> bool:
-        """Return whether the caller may keep the bytes of the request being handled: once, and not in every case."""
-        is_taken, self.owns_frame = self.owns_frame, False
+    def take_frame(self, used_bytes: int) -> bool:
+        """Return whether the caller, which needs so many bytes of the request being handled, may keep all of them.
+
+        That is possible once, and only for the larger part of a request: who keeps less makes a copy.
+        """
+        is_taken = 0 < self.own_frame_bytes <= 2 * used_bytes
+        if is_taken:
+            self.own_frame_bytes = 0
         return is_taken
 
     def end(self) -> None:

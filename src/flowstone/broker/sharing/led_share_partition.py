@@ -318,6 +318,9 @@ class LedSharePartition:
                 await self._letters.archived()
         except ApiError as error:  # the partition is closed, or its disk fails
             self.close(error)
+        except Exception as error:  # or else its members would wait until something else changes
+            logger.exception("share partition %s: copying to the dead letter queue failed", self.key)
+            self.close(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
         finally:
             self._copying = None
 

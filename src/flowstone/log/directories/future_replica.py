@@ -1,8 +1,9 @@
 """The files of a future replica: the copy of a partition's directory in another log directory, until it replaces it.
 
 For a worker thread: everything here waits for the disk and does not touch a log. The directory has a name that a start
-does not take for a partition. Each log file is copied in parts, which are durable when `copy_part` returns.
-`complete` copies everything else, once the source no longer changes.
+does not take for a partition. Each log file is copied in parts, which are durable when `copy_part` returns, and so are
+the indexes of a sealed segment, which do not change, after `copy_indexes`. `complete` copies everything else, once the
+source no longer changes.
 
 The file `moved-from` distinguishes the copy from its source between the two renames that swap them: a start that finds
 a partition in two directories deletes the one with this file, since the source takes no records until it is renamed.
@@ -11,7 +12,7 @@ a partition in two directories deletes the one with this file, since the source 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -34,6 +35,7 @@ FUTURE_SUFFIX = "-future"
 MOVED_FROM = "moved-from"
 COPY_BYTES = 1024 * 1024
 _FUTURE_DIRECTORY = re.compile(rf"([a-zA-Z0-9._-]+)-(\d+)\.[0-9a-f]{{32}}{FUTURE_SUFFIX}")
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _UNFINISHED_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
@@ -74,32 +76,56 @@ def copy_part(files: Files, source: str, target: str, base_offset: int, begin: i
     to_file.sync()
 
 
+def copy_indexes(files: Files, source: str, target: str, base_offset: int) -> list[str]:
+    """Copy the indexes of a sealed segment; return the names of the files. Raises OSError as `copy_part` does."""
+    names = [segment_path("", base_offset, suffix).lstrip("/") for suffix in _INDEX_SUFFIXES]
+    names = [name for name in names if files.exists(f"{source}/{name}")]
+    for name in names:
+        _copy_file(files, source, target, name)
+    return names
+
+
+def _copy_file(files: Files, source: str, target: str, name: str) -> None:
+    path = f"{target}/{name}"
+    files.copy(f"{source}/{name}", path, files.size(f"{source}/{name}"))
+    files.open(path).sync()
+
+
 def remove_segment(files: Files, target: str, base_offset: int) -> None:
     """Remove the copy of a segment that the source no longer has."""
-    path = segment_path(target, base_offset, LOG_SUFFIX)
-    if files.exists(path):
-        files.remove(path)
+    for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX):
+        path = segment_path(target, base_offset, suffix)
+        if files.exists(path):
+            files.remove(path)
 
 
 def complete(
-    files: Files, source: str, target: str, copied: Mapping[int, int], sizes: Mapping[int, int], source_id: str
+    files: Files,
+    source: str,
+    target: str,
+    copied: Mapping[int, int],
+    sizes: Mapping[int, int],
+    source_id: str,
+    indexes: Iterable[str] = (),
 ) -> dict[int, SegmentFiles]:
     """Copy what is missing and make all of it durable; return the files of each segment by its base offset.
 
-    `copied` and `sizes` are the bytes of each segment's log that were copied, and that it has. Raises OSError.
+    `copied` and `sizes` are the bytes of each segment's log that were copied, and that it has; `indexes` are the files
+    that `copy_indexes` has copied of these segments. Raises OSError.
     """
     for base_offset, size_bytes in sizes.items():
-        copy_part(files, source, target, base_offset, copied.get(base_offset, 0), size_bytes)
-    kept = {segment_path("", base, LOG_SUFFIX).lstrip("/") for base in sizes}
+        begin = copied.get(base_offset, 0)
+        if begin < size_bytes or not begin:
+            copy_part(files, source, target, base_offset, begin, size_bytes)
+    durable = set(indexes)
+    kept = {segment_path("", base, LOG_SUFFIX).lstrip("/") for base in sizes} | durable
     for name in files.names(target):
         if name not in kept:
             files.remove(f"{target}/{name}")
     for name in files.names(source):
-        if name.endswith((LOG_SUFFIX, *_UNFINISHED_SUFFIXES)) or name == MOVED_FROM:
+        if name.endswith((LOG_SUFFIX, *_UNFINISHED_SUFFIXES)) or name == MOVED_FROM or name in durable:
             continue
-        path = f"{target}/{name}"
-        files.copy(f"{source}/{name}", path, files.size(f"{source}/{name}"))
-        files.open(path).sync()
+        _copy_file(files, source, target, name)
     files.replace(f"{target}/{MOVED_FROM}", f"{source_id}\n".encode())
     files.sync_directory(target)
     return {base: _segment_files(files, target, base, size) for base, size in sizes.items()}
@@ -107,7 +133,7 @@ def complete(
 
 def _segment_files(files: Files, path: str, base_offset: int, size_bytes: int) -> SegmentFiles:
     indexes = []
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+    for suffix in _INDEX_SUFFIXES:
         index = segment_path(path, base_offset, suffix)
         indexes.append(files.size(index) if files.exists(index) else None)
     return SegmentFiles(size_bytes, *indexes)

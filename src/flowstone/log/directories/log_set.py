@@ -268,8 +268,9 @@ class DirectoryLogs:
     async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
         """Move the log's start to `offset`, durably. Raises ApiError if the disk is full: it moved, but not durably."""
         log.advance_log_start(offset)
+        start = log.log_start_offset
         await self.housekeeping.checkpoint()
-        self.housekeeping.drop_segments([log])
+        self.housekeeping.drop_segments(log, start)
 
     # Failing
 

@@ -1,7 +1,7 @@
 """Moves replicas from one log directory of a broker to another while they serve, as AlterReplicaLogDirs demands.
 
 A move copies the log's files into a future replica (`future_replica`) in rounds, while records come. When little is
-left, the log takes no records: the rest and all indexes are copied and made durable, the copy gets the partition's
+left, the log takes no records: the rest and the last indexes are copied and made durable, the copy gets the partition's
 name, the `PartitionLog` continues with the new files, and the old directory is renamed as that of a deleted partition.
 Clients repeat what is refused meanwhile; readers keep the files that they have open.
 
@@ -35,7 +35,8 @@ from flowstone.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 ROUND_BYTES_MAX = 16 * MIB  # copied while compaction and truncation of the log wait
-TAIL_BYTES_MAX = 256 * 1024  # copied while the log takes no records
+TAIL_BYTES_MAX, TAIL_INDEXES_MAX = 256 * 1024, 1  # copied while the log takes no records; indexes: of sealed segments
+INDEXES_COST_BYTES = MIB  # what the indexes of a segment count for in a round, because each file is synced
 MOVES_MAX = 10_000
 MOVES_AT_ONCE = 4
 WANTED_MAX = 100_000  # partitions that are not here yet and whose directory a client has chosen
@@ -55,6 +56,8 @@ class ReplicaMove:
         self.is_ending = False  # the last step has begun, which is never cancelled but by a stop
         self.after: ReplicaMove | None = None  # the move of the same log whose last step comes first
         self.copied: dict[Segment, int] = {}
+        self.indexes: dict[Segment, list[str]] = {}  # the copied files of sealed segments
+        self.is_flushed = False  # the log was flushed when little was left
         self.copied_to = log.log_start_offset  # the offset of the first record that is not copied
         self.task: asyncio.Task[None] | None = None
 
@@ -76,8 +79,12 @@ class ReplicaMove:
         at = self.log.topic_partition
         return next((each for each in (self.source, self.target) if each.logs.get(at) is self.log), None)
 
-    def missing_bytes(self) -> int:
-        return sum(each.size_bytes - self.copied.get(each, 0) for each in self.log.segments)
+    @property
+    def is_almost_done(self) -> bool:
+        """Return whether what is left can be copied while the log takes no records."""
+        missing = [each for each in self.log.segments[:-1] if each not in self.indexes]
+        missing_bytes = sum(each.size_bytes - self.copied.get(each, 0) for each in self.log.segments)
+        return len(missing) <= TAIL_INDEXES_MAX and missing_bytes <= TAIL_BYTES_MAX
 
 
 class ReplicaMoves:
@@ -213,11 +220,14 @@ class ReplicaMoves:
                 self._swap_empty(move, path)
                 return True
             await self._drop_replaced(move, path)
-            if move.missing_bytes() <= TAIL_BYTES_MAX:
+            if move.is_almost_done and not move.is_flushed:
+                move.is_flushed = True
+                await move.source.flusher.flushed_once(log)
+            if is_over := move.is_almost_done:
                 await self._finish(move, path)
-                return True
-            await self._copy_some(move, path)
-            return False
+            else:
+                await self._copy_some(move, path)
+            return is_over
 
     async def _drop_replaced(self, move: ReplicaMove, path: str) -> None:
         """Forget copies of segments that the log no longer has: compaction and truncation make new ones."""
@@ -225,28 +235,39 @@ class ReplicaMoves:
         gone = [each for each in move.copied if each not in current or each.size_bytes < move.copied[each]]
         for segment in gone:
             del move.copied[segment]
+            move.indexes.pop(segment, None)
             remove = partial(future_replica.remove_segment, move.target.log_directory.files, path, segment.base_offset)
             await move.target.housekeeping.in_thread(remove)
 
     async def _copy_some(self, move: ReplicaMove, path: str) -> None:
-        log, left = move.log, ROUND_BYTES_MAX
+        log, left, files = move.log, ROUND_BYTES_MAX, move.target.log_directory.files
         end = log.log_end_offset
         for segment in list(log.segments):
             begin, size_bytes = move.copied.get(segment, 0), segment.size_bytes
             stop = min(size_bytes, begin + left)
-            if stop > begin:
-                files = move.target.log_directory.files
-                copy = partial(future_replica.copy_part, files, log.path, path, segment.base_offset, begin, stop)
-                try:
+            try:
+                if stop > begin:
+                    copy = partial(future_replica.copy_part, files, log.path, path, segment.base_offset, begin, stop)
                     await move.target.housekeeping.in_thread(copy)
-                except FileNotFoundError:
-                    return  # retention has deleted the segment
-                left -= stop - begin
-                move.copied[segment] = stop
+                    left -= stop - begin
+                    move.copied[segment] = stop
+                if left > 0 and stop == segment.size_bytes and await self._copy_indexes(move, path, segment):
+                    left = max(left - INDEXES_COST_BYTES, 0)
+            except FileNotFoundError:
+                return  # retention has deleted the segment
             if stop < size_bytes:
                 move.copied_to = max(segment.base_offset, log.log_start_offset)
                 return
         move.copied_to = end
+
+    async def _copy_indexes(self, move: ReplicaMove, path: str, segment: Segment) -> bool:
+        """Copy the indexes of a segment if it is sealed; return False if there is nothing to copy."""
+        log, target = move.log, move.target
+        if segment is log.segments.active or segment in move.indexes:
+            return False
+        work = partial(future_replica.copy_indexes, target.log_directory.files, log.path, path, segment.base_offset)
+        move.indexes[segment] = await asyncio.wrap_future(target.housekeeping.submit(work))
+        return True
 
     # The last step
 
@@ -279,7 +300,8 @@ class ReplicaMoves:
         copied = {segment.base_offset: count for segment, count in move.copied.items()}
         sizes = {segment.base_offset: segment.size_bytes for segment in log.segments}
         files = move.target.log_directory.files
-        work = partial(future_replica.complete, files, log.path, path, copied, sizes, identity.directory_id)
+        indexes = [name for each in log.segments for name in move.indexes.get(each, ())]
+        work = partial(future_replica.complete, files, log.path, path, copied, sizes, identity.directory_id, indexes)
         try:
             return await asyncio.wrap_future(move.target.housekeeping.submit(work))
         finally:

@@ -212,6 +212,12 @@ class Flusher:
         if self.fault is not None:
             raise self.fault
 
+    async def flushed_once(self, log: PartitionLog) -> None:
+        """Flush the log, and return when that has ended; at once if other logs come first. Raises as `released`."""
+        self.request(log)
+        self._start_due()
+        await self.released(log)
+
     def forget(self, log: PartitionLog) -> None:
         """Stop flushing a log that is being deleted. Waits for a running flush that uses the log's names."""
         log.is_forgotten = True

@@ -140,8 +140,10 @@ class Housekeeping:
                 await self._advance_start(log)
             except (StorageFault, OSError) as error:
                 logger.error("%s: retention could not be applied: %s", log.topic_partition, error)
-        dropping = [log for log in self._logs.values() if log.has_segments_to_drop]
-        if not dropping:
+        # A follower's log may get another start meanwhile, which is not in the checkpoint.
+        starts = {log: log.log_start_offset for log in self._logs.values() if log.has_segments_to_drop}
+        dropping = [*starts]
+        if not starts:
             return
         try:
             await self.checkpoint()
@@ -153,7 +155,7 @@ class Housekeeping:
             if not await self._save_extents(dropping):
                 return
         async for log in self._in_slices(dropping):
-            self.drop_segments([log])
+            self.drop_segments(log, starts[log])
 
     async def _in_slices(self, logs: Iterable[PartitionLog]) -> AsyncIterator[PartitionLog]:
         """Yield the logs that still exist when it is their turn; let the event loop serve others in between."""
@@ -209,16 +211,14 @@ class Housekeeping:
         log.advance_log_start(start_offset)
         log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
 
-    def drop_segments(self, logs: Iterable[PartitionLog]) -> None:
-        for log in logs:
-            if not self._is_ours(log):
-                continue
-            try:
-                paths = log.drop_segments()
-            except OSError as error:
-                logger.error("%s: old segments could not be dropped: %s", log.topic_partition, error)
-                continue
-            self.remove_later(log, paths)
+    def drop_segments(self, log: PartitionLog, start: int) -> None:
+        """Drop the log's segments below `start`, which is durable."""
+        if not self._is_ours(log):
+            return
+        try:
+            self.remove_later(log, log.drop_segments(start))
+        except OSError as error:
+            logger.error("%s: old segments could not be dropped: %s", log.topic_partition, error)
 
     def remove_later(self, log: PartitionLog, paths: list[str]) -> None:
         """Remove files that the log has dropped, after file.delete.delay.ms."""

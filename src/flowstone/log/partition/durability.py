@@ -92,6 +92,10 @@ class Durability:
         """Return whether the files are those of a clean close, so that a close has nothing to write."""
         return self._closed_at == (self._log().end, self._generation) and not self._log().directory.has_unsynced
 
+    def note_as_open(self) -> None:
+        """Note that the files are about to change without a change of the log's end."""
+        self._closed_at = None
+
     def note_as_closed(self) -> None:
         """Note that the files are those of a clean close; until the next change a close has nothing to write."""
         self._closed_at = self._log().end, self._generation

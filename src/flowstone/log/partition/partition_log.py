@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowstone.config import TopicConfig
+from flowstone.config import LONG_MAX, TopicConfig
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition import log_reader
 from flowstone.log.partition.aborted_transactions import AbortedTransaction, FoundAborts
@@ -239,7 +239,7 @@ class PartitionLog:
         size_bytes, timestamp = len(records), stored.max_timestamp
         self.prepare_active_segment(size_bytes, last_offset, timestamp, now_ms)
         buffers = place_batch(records, header, stored, base_offset, leader_epoch)
-        if written is not None and written.is_next:
+        if written is not None and written.take():
             buffers = header_of(buffers)
         self.end = self.store.write(buffers, base_offset, size_bytes, last_offset, timestamp)
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
@@ -382,13 +382,13 @@ class PartitionLog:
             self.directory.store_epochs(self.epochs.encode())
         return True
 
-    def drop_segments(self) -> list[str]:
-        """Drop the segments below the log's start, which must be durable; return their renamed files, to be removed."""
+    def drop_segments(self, start: int = LONG_MAX) -> list[str]:
+        """Drop segments below the log's start, and `start`, which is durable; return their renamed files."""
         if self.is_held:
             return []
         if self.has_segments_to_drop:
             self.directory.note_names_changed()
-        return self.store.segments.drop_below(self.log_start_offset, self.directory.files)
+        return self.store.segments.drop_below(min(start, self.log_start_offset), self.directory.files)
 
     async def replace_segments(self, old: Sequence[Segment], cleaned: CleanedSegment, in_thread: InThread) -> list[str]:
         """Replace segments by the one compacted from them; return the old ones' renamed files, to be removed.

@@ -19,7 +19,7 @@ from flowstone.log.partition.file_errors import file_error
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.index_pair import newest_timestamp
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, LogPosition, PartitionDirectory
-from flowstone.log.segments.preallocation import release_unused
+from flowstone.log.segments.preallocation import cut_to_size, release_unused
 from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
 from flowstone.log.segments.segment_list import SegmentList
 from flowstone.log.segments.shared_files import own_file
@@ -173,6 +173,8 @@ class SegmentStore:
         """Write one batch at the end; return where the log ends now."""
         segment = self.segments.active
         try:
+            if segment.ahead is not None:
+                cut_to_size(segment)
             segment.append(buffers, base_offset, size_bytes, last_offset, timestamp)
         except OSError as error:
             raise self._undo(segment, error) from error
@@ -182,6 +184,8 @@ class SegmentStore:
         """Write batches as they are, at the end and at once; return where the log ends now."""
         segment = self.segments.active
         try:
+            if segment.ahead is not None:
+                cut_to_size(segment)
             segment.append_found(data, headers)
         except OSError as error:
             raise self._undo(segment, error) from error
@@ -192,8 +196,7 @@ class SegmentStore:
         if error.errno in NO_DESCRIPTORS:  # the file was not even opened
             return file_error(self._topic_partition, error)
         try:
-            segment.log.get().truncate(segment.size_bytes)
-            segment.preallocated_end = 0
+            cut_to_size(segment)
         except OSError as second:
             self.is_torn = True
             return StorageFault(f"{self._topic_partition}: {error}, and undoing it: {second}")

@@ -55,8 +55,14 @@ def _write_zeros(segment: Segment, count: int) -> None:
 def release_unused(segment: Segment) -> None:
     """Release preallocated space that was not used, also that of an earlier run. Raises OSError."""
     if segment.preallocated_end or segment.size_bytes >= RESERVED_FROM_BYTES:
-        segment.log.get().truncate(segment.size_bytes)
-        segment.preallocated_end = 0
+        cut_to_size(segment)
+
+
+def cut_to_size(segment: Segment) -> None:
+    """Remove whatever lies beyond the segment's end in its file. Raises OSError."""
+    segment.ahead = None
+    segment.log.get().truncate(segment.size_bytes)
+    segment.preallocated_end = 0
 
 
 def stop_preallocating(segment: Segment) -> None:

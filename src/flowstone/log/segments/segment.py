@@ -51,7 +51,7 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
 class Segment:
     __slots__ = (
         *("_handles", "_last_batch_offset", "_last_batch_position", "base_offset", "created_ms"),
-        *("directory", "far_searches", "first_timestamp", "indexes", "log"),
+        *("ahead", "directory", "far_searches", "first_timestamp", "indexes", "log"),
         *("next_offset", "preallocated_end", "rebuilt", "size_bytes", "transactions"),
     )
 
@@ -75,10 +75,10 @@ class Segment:
         )
         self.size_bytes = 0
         self.preallocated_end = 0  # where preallocated space ends, as far as known: see `preallocation`
+        self.ahead: object | None = None  # who has written records beyond the end: see `large_appends`
         self.first_timestamp = NO_TIMESTAMP  # of the first batch; time-based rolling starts from it
         self.next_offset = base_offset  # known while the segment is active; -1 in one sealed by an earlier run
-        self._last_batch_offset = base_offset
-        self._last_batch_position = 0
+        self._last_batch_offset, self._last_batch_position = base_offset, 0
         # Results of worker threads for the next call on the loop.
         self.rebuilt: Segment | None = None
         self.far_searches: dict[tuple[int, int], tuple[int, int] | None] = {}

@@ -2,8 +2,10 @@
 
 A killed process leaves at most one unfinished batch, at the very end. A power loss may also leave a hole: blocks that
 were not flushed reach the disk in any order, so that a later batch can be there and an earlier one not. Such a hole is
-made of missing blocks, which read as zeros up to the end of a sector, or the file ends there. Anything else in front of
-good batches is damage: those batches were written after it and must not be cut off. Waits for the disk.
+made of missing blocks, which read as zeros up to the end of a sector, or the file ends there. A large batch whose
+header was not written yet (`large_appends`) begins with a header of zeros, and its records may contain anything, whole
+batches too. Anything else in front of good batches is damage: those batches were written after it and must not be cut
+off. Waits for the disk.
 """
 
 from __future__ import annotations
@@ -78,12 +80,19 @@ def good_batches_behind(
     """
     found = next_good_batch(file, position, end, base_offset, next_offset)
     if found is not None:
-        return None if has_missing_blocks(file, position, found.position) else f"offset {found.header.base_offset}"
+        is_torn = is_written_ahead(file, position) or has_missing_blocks(file, position, found.position)
+        return None if is_torn else f"offset {found.header.base_offset}"
     if following is None or not _starts_well(following[1], following[0]):
         return None
     if _is_cut_short(file, position, end) or has_missing_blocks(file, position, end):
         return None
     return f"offset {following[0]}, where the next segment begins"
+
+
+def is_written_ahead(file: File, position: int) -> bool:
+    """Return whether records lie at this position whose batch got no header: those of a large append."""
+    data = file.read(position, HEADER_BYTES + 1)
+    return data[:-1] == bytes(HEADER_BYTES) and data[-1] != 0
 
 
 def _starts_well(file: File, base_offset: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
@@ -269,3 +270,21 @@ def test_topics_of_a_large_request_are_answered_in_order(client: Client, topic: 
     topics = [ProduceRequestTopic(name=name, partition_data=[partition]) for name in names]
     response = client.ask(VERSION, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
     assert [each.name for each in response.responses] == names
+
+
+def test_large_batches_of_several_clients_for_one_partition_are_stored_whole(app: RunningApp) -> None:
+    """They are written in pieces."""
+    records = [[Record(at, 1, None, Random(8 * seed + at).randbytes(1 << 20)) for at in range(8)] for seed in range(6)]
+    batches = [build_batch(each) for each in records]
+
+    def send(batch: bytes) -> None:
+        with app.client() as client:
+            for _ in range(3):
+                assert client.produce("pieces", batch).error_code == ErrorCode.NONE
+
+    with app.client() as client:
+        assert client.create_topic("pieces", max_message_bytes=str(16 << 20)) == 0
+        with ThreadPoolExecutor(len(batches)) as clients:
+            list(clients.map(send, batches))
+        found = [bytes(client.fetch("pieces", 8 * at).records) for at in range(18)]
+    assert sorted(each[21:] for each in found) == sorted(each[21:] for each in batches * 3)

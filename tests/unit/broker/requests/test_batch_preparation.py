@@ -101,20 +101,27 @@ def test_batches_of_a_partition_are_appended_in_their_order_under_the_topics_cod
     run(scenario)
 
 
-def test_a_batch_waits_for_one_that_has_itself_waited() -> None:
+def test_a_batch_that_comes_when_one_ends_waits_for_those_that_wait_already() -> None:
     async def scenario(preparing: Preparing) -> None:
         partition = a_partition(GZIP)[0]
-        appended: list[str] = []
+        appended: list[int] = []
+        later: list[asyncio.Future[None]] = []
 
-        def start(name: str) -> asyncio.Future[None]:
-            batch = a_batch(Codec.NONE)
-            return asyncio.ensure_future(preparing.append(partition, batch, lambda *_: appended.append(name)))
+        def end_of_the_first(*_: object) -> None:
+            appended.append(1)
 
-        first, second = start("first"), start("second")
+        first = asyncio.ensure_future(preparing.append(partition, a_batch(Codec.NONE), end_of_the_first))
+        second = asyncio.ensure_future(preparing.append(partition, a_batch(Codec.NONE), lambda *_: appended.append(2)))
+        first.add_done_callback(
+            lambda _: later.append(
+                asyncio.ensure_future(preparing.append(partition, a_batch(Codec.GZIP), lambda *_: appended.append(3)))
+            )
+        )
         await first
-        assert preparing.is_due(partition, a_batch(Codec.GZIP)), "second is being prepared"
-        await asyncio.gather(second, start("third"))
-        assert appended == ["first", "second", "third"]
+        assert preparing.is_due(partition, a_batch(Codec.GZIP))
+        await second
+        await asyncio.gather(*later)
+        assert appended == [1, 2, 3]
         assert not preparing.is_due(partition, a_batch(Codec.GZIP))
 
     run(scenario)
@@ -130,5 +137,19 @@ def test_what_waits_is_limited_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPa
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
         preparing.release(60)
         preparing.reserve(60)
+
+    run(scenario)
+
+
+def test_a_request_above_the_limit_is_prepared_when_it_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can never fit: a client that is told to try again would do so for ever."""
+
+    async def scenario(preparing: Preparing) -> None:
+        monkeypatch.setattr(batch_preparation, "QUEUED_BYTES_MAX", 100)
+        preparing.reserve(150)
+        with pytest.raises(ApiError):
+            preparing.reserve(1)
+        preparing.release(150)
+        preparing.reserve(100)
 
     run(scenario)

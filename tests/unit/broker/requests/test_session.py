@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from flowstone.broker.requests.session import ANONYMOUS, ClientSession
-from flowstone.wire.messages import ApiVersionsRequest, MetadataRequest
+from flowstone.wire.messages import (
+    ApiVersionsRequest,
+    MetadataRequest,
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from flowstone.wire.record_batch import Record, build_batch
 from tests.support.running_app import RunningApp
 from tests.support.wire_client import CLIENT_ID, Client
 
@@ -71,3 +78,34 @@ def test_each_connection_has_a_session_of_its_own(app: RunningApp) -> None:
         asked_with(other, 3, "other")
         names = {connection.session.software_name for connection in app.app._server._connections}
         assert names == {"one", "other"}
+
+
+def test_a_buffer_is_kept_once_and_only_by_who_needs_the_larger_part_of_its_request() -> None:
+    session = ClientSession("PLAINTEXT", "127.0.0.1:1", lambda: None)
+    assert not session.take_frame(100)  # the request is in the shared buffer
+    session.own_frame_bytes = 100
+    assert not session.take_frame(49)
+    assert session.take_frame(50)
+    assert not session.take_frame(100)
+
+
+def test_a_large_request_of_which_a_small_part_is_appended_later_keeps_no_large_buffer(app: RunningApp) -> None:
+    """The memory of what waits is limited by its own size."""
+    frames: list[int] = []
+
+    def give_back(buffer: memoryview, *, is_free: bool = True) -> None:
+        frames.append(len(buffer) if is_free else -len(buffer))
+        original(buffer, is_free=is_free)
+
+    server = app.app._server
+    original, server.buffers.give_back = server.buffers.give_back, give_back  # type: ignore[method-assign]
+    with app.client() as client:
+        assert client.create_topic("t", max_message_bytes=str(64 << 20)) == 0
+        frames.clear()
+        batches = [build_batch([Record(0, 1, None, bytes(size))]) for size in (20 << 20, 5 << 20)]
+        for wanted in ([(7, batches[0]), (0, batches[1])], [(0, batches[1])]):
+            data = [ProduceRequestPartition(index=index, records=batch) for index, batch in wanted]
+            topics = [ProduceRequestTopic(name="t", partition_data=data)]
+            answer = client.ask(9, ProduceRequest(acks=1, timeout_ms=10_000, topic_data=topics))
+            assert answer.responses[0].partition_responses[-1].error_code == 0
+        assert [each > 0 for each in frames] == [True, False]

@@ -14,6 +14,7 @@ import pytest
 
 from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.directories import future_replica
 from flowstone.log.directories.log_set import DirectoryLogs
 from flowstone.log.manager import LogManager
 from flowstone.log.partition.partition_log import PartitionLog
@@ -158,6 +159,54 @@ def test_no_record_is_lost_and_no_copy_is_left_wherever_a_move_is_interrupted(po
     run(body)
 
 
+class HeldSyncs(SimulatedFiles):
+    """Files that count what is synced while a log takes no records."""
+
+    log: PartitionLog | None = None
+    count = 0
+
+    def check(self, operation: str) -> None:
+        if operation == "sync" and self.log is not None and self.log.is_held:
+            self.count += 1
+        super().check(operation)
+
+
+def test_the_last_step_of_a_move_takes_as_long_with_many_segments_as_with_few() -> None:
+    async def body() -> None:
+        broker = two_directories()
+        broker.files = HeldSyncs()
+        broker.open()
+        log = broker.log()
+        for _ in range(400):
+            broker.append(log)
+        await flush(broker, log)
+        assert len(log.segments) > 40
+        before, broker.files.log = content(broker, log), log
+        await move(broker, log)
+        assert log.path.startswith("/b")
+        assert content(broker, log).startswith(before)
+        assert broker.files.count < 30
+        broker.logs.abort()
+        broker.files.lose_power()
+        assert not broker.open().offline
+        assert content(broker, broker.logs.logs[FIRST]).startswith(before)
+        broker.logs.abort()
+
+    run(body)
+
+
+def test_a_segment_that_is_compacted_after_its_indexes_were_copied_is_copied_again() -> None:
+    files = SimulatedFiles()
+    for folder in ("/a", "/b", "/a/t-0", "/b/future"):
+        files.make_directory(folder)
+    for suffix in ("log", "index", "timeindex"):
+        files.open(f"/a/t-0/{0:020d}.{suffix}", create=True).write(0, [b"12345678"])
+    future_replica.copy_part(files, "/a/t-0", "/b/future", 0, 0, 8)
+    assert len(future_replica.copy_indexes(files, "/a/t-0", "/b/future", 0)) == 2
+    future_replica.remove_segment(files, "/b/future", 0)
+    assert files.names("/b/future") == []
+
+
 async def until(broker: Broker, condition: Callable[[], bool]) -> None:
     for _ in range(TURNS_MAX):
         if condition():
@@ -247,7 +296,10 @@ def test_records_are_not_deleted_during_the_last_step_whose_checkpoints_may_miss
     run(body)
 
 
-def test_a_move_ends_when_the_flush_fails_that_its_last_step_waits_for() -> None:
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_move_ends_when_the_flush_fails_that_its_last_step_or_what_comes_before_waits_for(
+    is_held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def body() -> None:
         broker = two_directories()
         broker.files = files = FailingFlushes()
@@ -257,10 +309,12 @@ def test_a_move_ends_when_the_flush_fails_that_its_last_step_waits_for() -> None
         target = next(each for each in logs.directories if each is not source)
         broker.append(log)
         files.fails = True
+        if is_held:  # another flush than the one before the last step
+            monkeypatch.setattr(source.flusher, "flushed_once", lambda _: asyncio.sleep(0))
         source.flusher.request(log)
         await until(broker, files.is_flushing.is_set)
         logs.moves.start(log, source, target, lambda flusher: None)
-        await until(broker, lambda: log.is_held)
+        await until(broker, lambda: log.is_held if is_held else logs.moves.all()[0].is_flushed)
         files.may_go_on.set()
         await until(broker, lambda: not logs.moves.all())
         assert broker.faults

@@ -61,6 +61,41 @@ def test_a_full_disk_does_not_keep_itself_full(broker: Broker) -> None:
     run(body)
 
 
+@pytest.mark.parametrize("by", ["retention", "DeleteRecords"])
+def test_a_start_that_moves_while_an_earlier_one_is_checkpointed_deletes_nothing_until_the_next(
+    broker: Broker, by: str
+) -> None:
+    """A follower's log starts where its leader's does, whenever it learns of that."""
+
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        for _ in range(50):
+            broker.append(log)
+        await broker.flush(log)
+        housekeeping = broker.logs.directories[0].housekeeping
+        await housekeeping.checkpoint()
+        second, third = (segment.base_offset for segment in log.segments[1:3])
+        if by == "retention":
+            log.advance_log_start(second)
+            dropping = asyncio.ensure_future(housekeeping.apply_retention())
+        else:
+            dropping = asyncio.ensure_future(broker.logs.delete_records_before(log, second))
+        await asyncio.sleep(0)
+        log.advance_log_start(third)
+        await dropping
+        broker.append(log)
+        await broker.flush(log)  # also of the names of the deleted files
+        broker.logs.abort()
+        broker.files.lose_power()
+        broker.open()
+        assert FIRST not in broker.logs.offline
+        assert broker.log().segments[0].base_offset == second
+        broker.logs.close()
+
+    run(body)
+
+
 def test_records_deleted_from_a_topic_that_is_made_anew_meanwhile_leave_the_new_one_alone(broker: Broker) -> None:
     async def body() -> None:
         broker.open()

@@ -15,7 +15,7 @@ from flowstone.errors import ApiError
 from flowstone.log.partition import large_appends
 from flowstone.log.partition.partition_log import WrittenAhead
 from flowstone.log.partition.validation import check_batch
-from flowstone.wire.record_batch import HEADER_BYTES, parse_header
+from flowstone.wire.record_batch import HEADER_BYTES, Record, build_batch, parse_header
 
 PIECE_BYTES = 500
 SEEDS = int(os.environ.get("FLOWSTONE_LARGE_APPEND_SEEDS", "150"))
@@ -135,12 +135,14 @@ def test_a_full_disk_between_the_pieces_refuses_the_batch_and_leaves_no_trace(wo
 
 def test_a_batch_that_is_refused_at_the_end_is_cut_off(world: Any) -> None:
     world.append()
+    world.flush()
     size = file_bytes(world)
     appending = LargeAppend(world, large(world))
     world.log.is_held = True
     with pytest.raises(ApiError):
         appending.end()
     assert file_bytes(world) == size
+    assert not world.log.segments.active.log.pinned
 
 
 def test_a_flush_between_the_pieces_overwrites_none_of_them(world: Any) -> None:
@@ -151,6 +153,68 @@ def test_a_flush_between_the_pieces_overwrites_none_of_them(world: Any) -> None:
     world.flush()
     appending.end()
     assert bodies(world)[1] == appending.batch[16:]
+
+
+def test_two_large_batches_at_once_are_both_stored(world: Any) -> None:
+    """The pieces of one must not replace those of the other, which lie at the same place."""
+    world.append()
+    first = LargeAppend(world, world.batch(60, value_bytes=41))
+    second = LargeAppend(world, world.batch(60, value_bytes=42))
+    while first.step() | second.step():
+        pass
+    first.end()
+    second.end()
+    assert bodies(world)[1:] == [first.batch[16:], second.batch[16:]]
+
+
+def test_pieces_whose_write_and_removal_fail_are_written_again(world: Any) -> None:
+    world.append()
+    appending = LargeAppend(world, large(world))
+    assert appending.step()
+    world.files.fail_next("write", errno.EIO)
+    world.files.fail_next("truncate", errno.EIO)
+    appending.end()
+    assert bodies(world)[1] == appending.batch[16:]
+
+
+def test_a_batch_between_the_pieces_leaves_nothing_of_them_behind_it(world: Any) -> None:
+    """Records are a client's bytes: behind the log's end a start might take them for a batch."""
+    appending = LargeAppend(world, large(world))
+    assert appending.step()
+    appended_bytes = len(world.batch())
+    world.append()
+    assert file_bytes(world) == appended_bytes
+    appending.end()
+
+
+def test_a_clean_stop_between_the_pieces_right_after_a_start_leaves_a_clean_log(world: Any) -> None:
+    """A log without appends since the start has nothing to write at a stop, but for what lies beyond its end."""
+    world.append()
+    world.stop_cleanly()
+    world.reopen(clean=True)
+    world.log.durability.note_as_closed()  # as a start does that finds the state of a clean stop
+    size = file_bytes(world)
+    appending = LargeAppend(world, large(world))
+    assert appending.step()
+    world.stop_cleanly()
+    assert not appending.step()
+    world.reopen(clean=True)
+    assert file_bytes(world) == size
+    assert world.log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("value_bytes", range(40, 560, 40))
+def test_a_crash_between_the_pieces_of_records_that_contain_a_batch_loses_nothing(world: Any, value_bytes: int) -> None:
+    world.append(value_bytes=value_bytes)
+    world.flush()
+    inner = bytearray(world.batch(value_bytes=10))
+    inner[:8] = (7).to_bytes(8)
+    records = [Record(at, world.clock.time_ms(), None, bytes(inner) + b"." * 100) for at in range(20)]
+    appending = LargeAppend(world, build_batch(records))
+    for _ in range(3):
+        assert appending.step()
+    world.reopen(clean=False)
+    assert world.log.log_end_offset == 1
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 50))
@@ -165,11 +229,22 @@ def test_whatever_happens_between_the_pieces_the_log_has_each_accepted_batch_onc
             raise AssertionError(f"seed {seed}: {error!r}") from error
 
 
+def _restart(world: Any, after: str) -> None:
+    if after == "stop":
+        world.stop_cleanly()
+    elif after == "power":
+        world.files.lose_power()
+    world.reopen(clean=after == "stop")
+    if after == "stop":
+        world.log.durability.note_as_closed()
+
+
 def _live(world: Any, chance: random.Random) -> None:
     accepted: list[bytes] = []
     flushed = 0
-    appending: LargeAppend | None = None
+    under_way: list[LargeAppend] = []
     for _ in range(60):
+        appending = chance.choice(under_way) if under_way else None
         action = chance.choice(
             ["small", "begin", *["step"] * 6, "end", "flush", "roll", "fail", "crash", "power", "stop"]
         )
@@ -177,14 +252,14 @@ def _live(world: Any, chance: random.Random) -> None:
             case "small":
                 accepted.append(world.batch(chance.randint(1, 3), value_bytes=chance.randint(1, 200)))
                 world.log.append(accepted[-1], leader_epoch=0)
-            case "begin" if appending is None:
-                appending = LargeAppend(world, world.batch(60, value_bytes=chance.randint(20, 60)))
+            case "begin" if len(under_way) < 2:
+                under_way.append(LargeAppend(world, world.batch(60, value_bytes=chance.randint(20, 60))))
             case "step" if appending is not None:
                 appending.step()
             case "end" if appending is not None:
                 appending.end()
                 accepted.append(appending.batch)
-                appending = None
+                under_way.remove(appending)
             case "flush":
                 world.flush()
                 flushed = len(accepted)
@@ -196,12 +271,8 @@ def _live(world: Any, chance: random.Random) -> None:
                     world.log.append(world.batch(), leader_epoch=0)
                 world.files.fail_nothing()
             case "crash" | "power" | "stop":
-                appending = None
-                if action == "stop":
-                    world.stop_cleanly()
-                elif action == "power":
-                    world.files.lose_power()
-                world.reopen(clean=action == "stop")
+                under_way.clear()
+                _restart(world, action)
                 kept = bodies(world)
                 assert len(kept) >= flushed or action == "stop"
                 assert kept == [batch[16:] for batch in accepted[: len(kept)]]

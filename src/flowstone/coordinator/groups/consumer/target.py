@@ -61,9 +61,13 @@ class Target(NamedTuple):
 class ComputeTargets(NamedTuple):
     """A task: run `steps`, and call `targets_computed` through `GroupShard.task_done` with each part of the result."""
 
-    group_id: str
+    group: ConsumerGroup
     epoch: int
     steps: Generator[None, None, list[Target]]
+
+    @property
+    def group_id(self) -> str:
+        return self.group.group_id
 
 
 def assign_if_due(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> None:
@@ -80,7 +84,7 @@ def assign_if_due(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> N
     steps = _targets(turn, group)
     if _size(turn, group) > turn.shard.config.consumer_assigned_at_once_max:
         group.assigning_epoch = group.epoch
-        turn.effects.tasks.append(ComputeTargets(group.group_id, group.epoch, steps))
+        turn.effects.tasks.append(ComputeTargets(group, group.epoch, steps))
     else:
         _store(turn, group, run_at_once(steps))
         write(turn, ConsumerTargetStored(group.group_id, group.epoch, turn.now_ms))
@@ -93,11 +97,12 @@ def has_unsubscribed(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -
 
 
 def targets_computed(
-    turn: Turn, group: ConsumerGroup, epoch: int, part: Sequence[Target] | None, *, is_last: bool = True
+    turn: Turn, group: ConsumerGroup, task: ComputeTargets, part: Sequence[Target] | None, *, is_last: bool = True
 ) -> None:
-    """Store a part of the targets that a task has computed for an epoch. None: it failed, and another one may begin."""
-    if group.assigning_epoch != epoch:
-        return  # the group was deleted meanwhile, and made again
+    """Store a part of the targets that a task has computed. None: it failed, and another one may begin."""
+    epoch = task.epoch
+    if group is not task.group or group.assigning_epoch != epoch:
+        return  # the group was deleted meanwhile, and made again, or loaded again without some parts
     if part is None or is_last:
         group.assigning_epoch = None
     if part is None:

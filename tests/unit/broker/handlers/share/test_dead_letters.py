@@ -117,6 +117,29 @@ def test_a_topic_that_does_not_allow_it_gets_no_copies_and_the_records_are_archi
         assert bytes(client.fetch(QUEUE, 0).records) == b""
 
 
+def test_a_mistake_while_records_are_copied_loses_none_of_them(
+    app: RunningApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = dead_letters.DeadLetterQueues.plan
+
+    async def fail_once(*arguments: Any) -> Any:
+        monkeypatch.setattr(dead_letters.DeadLetterQueues, "plan", plan)
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(dead_letters.DeadLetterQueues, "plan", fail_once)
+    with app.client() as client:
+        member = begun(client, {NAME: QUEUE}, errors_deadletterqueue_group_enable="true")
+        member.take()
+        member.acknowledge((0, 4, REJECT))
+        until = time.monotonic() + 5
+        while "copying to the dead letter queue failed" not in caplog.text and time.monotonic() < until:
+            time.sleep(0.02)
+        assert "share partition g:" in caplog.text
+        assert len(member.take()) == 5  # they were not archived
+        member.acknowledge((0, 4, REJECT))
+        assert len(letters(client, 5)) == 5
+
+
 @pytest.mark.parametrize("name", ["letters", "__consumer_offsets", "__dlq.x"])
 def test_a_queue_has_the_brokers_prefix(app: RunningApp, name: str) -> None:
     with app.client() as client:

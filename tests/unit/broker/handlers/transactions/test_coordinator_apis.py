@@ -17,7 +17,7 @@ from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
 from tests.support.running_app import RunningApp
 from tests.support.transactions import TIMEOUT_MS, TransactionClient, markers
-from tests.support.wire_client import Client
+from tests.support.wire_client import Client, frame
 
 TOPIC, OTHER = "t", "u"
 NONE, ITS = ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE
@@ -208,6 +208,31 @@ def test_a_request_that_is_handled_in_time_slices_gets_the_same_errors(producer:
 @pytest.mark.parametrize("name", ["__transaction_state", "__consumer_offsets"])
 def test_a_client_cannot_add_an_internal_topic(producer: TransactionClient, name: str) -> None:
     assert producer.add((name, [0])) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize(("name", "count"), [(TOPIC, 1), ("l" * 230, 80)], ids=["small", "large"])
+def test_requests_that_are_sent_without_waiting_are_handled_in_their_order(
+    producer: TransactionClient, name: str, count: int
+) -> None:
+    producer.client.create_topic(name, 2)
+    topics = [m.AddPartitionsToTxnRequestTopic(name=name, partitions=[1])] * count
+    add = m.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=producer.transactional_id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=topics,
+    )
+    end = m.EndTxnRequest(
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        committed=COMMIT,
+    )
+    producer.client.send(frame(3, add, 1_000) + frame(3, end, 1_001))
+    answers = [producer.client.receive() for _ in range(2)]
+    assert int.from_bytes(answers[1][-3:-1]) == NONE, ErrorCode(int.from_bytes(answers[1][-3:-1]))
+    producer.wait_for_state("CompleteCommit")
+    assert (*producer.pair, COMMIT) in markers(producer.client, name, 1)
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, OLD_FENCED), (1, OLD_FENCED), (2, FENCED), (3, FENCED)])

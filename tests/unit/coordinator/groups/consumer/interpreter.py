@@ -107,7 +107,7 @@ class Interpreter:
             if isinstance(task, ResolveRegexes):
                 self._take(shard.task_done(now_ms, task.group_id, partial(resolved, found=None)))
             else:
-                failed = partial(targets_computed, epoch=task.epoch, part=None)
+                failed = partial(targets_computed, task=task, part=None)
                 self._take(shard.task_done(now_ms, task.group_id, failed))
 
     def do_compute(self, names: list[str], options: Options) -> None:
@@ -120,7 +120,7 @@ class Interpreter:
             self.targets = run_at_once(task.steps)
         part = [each for each in self.targets if not names or each.member_id in names]
         self.targets = [each for each in self.targets if each not in part]
-        store = partial(targets_computed, epoch=task.epoch, part=part, is_last=not self.targets)
+        store = partial(targets_computed, task=task, part=part, is_last=not self.targets)
         if not self.targets:
             del self.tasks[0]
             self.targets = None

@@ -25,6 +25,7 @@ class SlicedWorld(World):
         self.coordinator.config = GroupConfig(consumer_assigned_at_once_max=0)
         self.coordinator.reload()
         self.parts: deque[tuple[ComputeTargets, list[Target] | None, bool]] = deque()
+        self.outdated: deque[tuple[ComputeTargets, list[Target] | None, bool]] = deque()
         self.stored_parts = 0
         take = self.coordinator.take
 
@@ -45,19 +46,27 @@ class SlicedWorld(World):
         self.parts.extend((task, part, number == len(parts)) for number, part in enumerate(parts, 1))
 
     def step(self) -> None:
-        if self.parts and self.random.random() < STORES:
+        if self.outdated and self.random.random() < STORES:
+            self.store(*self.outdated.popleft())
+        elif self.parts and self.random.random() < STORES:
             self.store_part()
         else:
             super().step()
 
     def store_part(self) -> None:
-        task, part, is_last = self.parts.popleft()
-        store = partial(targets_computed, epoch=task.epoch, part=part, is_last=is_last)
-        self.coordinator.take(self.coordinator.shard.task_done(self.coordinator.now_ms, task.group_id, store))
+        self.store(*self.parts.popleft())
         self.stored_parts += 1
 
+    def store(self, task: ComputeTargets, part: list[Target] | None, is_last: bool) -> None:
+        store = partial(targets_computed, task=task, part=part, is_last=is_last)
+        self.coordinator.take(self.coordinator.shard.task_done(self.coordinator.now_ms, task.group_id, store))
+
     def reload(self) -> None:
+        """Move the coordinator: its former computation ends late, and one part may be lost."""
         super().reload()
+        if self.parts:
+            self.parts.popleft()
+        self.outdated.extend(self.parts)
         self.parts.clear()
 
     def beat(self, client: Client | None = None, *, is_reliable: bool = False) -> None:
