@@ -49,7 +49,18 @@ def test_a_start_after_a_clean_stop_scans_no_log(filled: FilledBroker, tmp_path:
     trace = tmp_path / "trace"
     files = [path for partition in filled.partitions for path in log_files(filled.data, partition)]
     only_these = [flag for path in files for flag in ("-P", str(path))]
-    tracer = ["strace", "-f", "-qqq", "-o", str(trace), *only_these, "-e", "trace=pread64,preadv2,read"]
+    tracer = [
+        "strace",
+        "-f",
+        "-qqq",
+        "-o",
+        str(trace),
+        *only_these,
+        "-e",
+        "trace=pread64,preadv2,read",
+        "-e",
+        "signal=none",
+    ]
     broker = filled.start(tracer=tracer).wait_ready()
     assert broker.terminate() == 0
     read_bytes = sum(int(line.rpartition("= ")[2].split()[0]) for line in trace.read_text().splitlines())

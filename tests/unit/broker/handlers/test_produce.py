@@ -161,11 +161,28 @@ def test_batches_keep_their_order_whether_a_worker_opens_them_or_not(client: Cli
     assert values(client, topic) == expected
 
 
-def test_what_waits_to_be_opened_is_limited(client: Client, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_preparation, "QUEUED_BYTES_MAX", 3 * INLINE_STORED_BYTES_MAX)
+def test_what_waits_to_be_opened_is_limited(
+    app: RunningApp, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request above the limit is taken if it is alone, and refused while another one waits."""
+    is_opened, goes_on = threading.Event(), threading.Event()
+    prepare = validation.prepare_batch
+
+    def wait(*arguments: Any, **more: Any) -> Any:
+        is_opened.set()
+        goes_on.wait(10)
+        return prepare(*arguments, **more)
+
+    monkeypatch.setattr(batch_preparation, "QUEUED_BYTES_MAX", INLINE_STORED_BYTES_MAX)
+    monkeypatch.setattr(batch_preparation, "prepare_batch", wait)
     batch = large_batch()
-    answers = results(client.ask(VERSION, request_of(topic, [(0, batch_of(b"v")), (1, batch), (2, batch)])))
-    assert [each.error_code for each in answers] == [0, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT]
+    with app.client() as first, ThreadPoolExecutor() as threads:
+        waiting = threads.submit(first.produce, topic, batch, partition=1)
+        assert is_opened.wait(10)
+        answers = results(client.ask(VERSION, request_of(topic, [(0, batch_of(b"v")), (2, batch)])))
+        assert [each.error_code for each in answers] == [0, ErrorCode.REQUEST_TIMED_OUT]
+        goes_on.set()
+        assert waiting.result(10).error_code == 0
     assert client.produce(topic, batch).error_code == 0
 
 
