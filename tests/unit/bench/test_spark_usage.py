@@ -19,6 +19,7 @@ if child == 0:
     while time.process_time() < {BUSY_S}: pass
     os.write(1, b"busy")
     time.sleep(60)
+    os._exit(0)  # its parent may be gone by now; os.kill(child) would be a signal to the whole process group
 sys.stdin.read()
 os.kill(child, signal.SIGKILL)
 try: os.wait()
