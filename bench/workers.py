@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
@@ -48,11 +48,18 @@ def run_round(target: Target, load: Load) -> Figures:
         return measure(target, partial(work, target.address, load, topic), load.connections, load.total_bytes)
 
 
-def work(address: str, load: Load, topic: str, pipe: Pipe[Any, Any], index: int) -> None:
+def work(
+    address: str,
+    load: Load,
+    topic: str,
+    pipe: Pipe[Any, Any],
+    index: int,
+    connect: Callable[[str], Connection] = Connection,
+) -> None:
     """Run a connection's process: send None when connected, then each phase's result on a trigger from the parent."""
     owned = range(index, load.partitions, load.connections)
     try:
-        with Connection(address) as connection:
+        with connect(address) as connection:
             pipe.send(None)
             pipe.recv()
             pipe.send(produce(connection, load, topic, owned))

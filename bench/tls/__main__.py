@@ -15,9 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
-from typing import Any
 
 from scripts.fetch_kafka import KAFKA_VERSION
 
@@ -31,7 +29,7 @@ from bench.modes import FLOWSTONE, KAFKA, NOT_FLUSHED
 from bench.rounds import Turns
 from bench.servers import Flowstone, Kafka, Server, free_ports
 from bench.topics import fresh_topic
-from bench.workers import Load, fetch, produce
+from bench.workers import Load, work
 from bench.workloads import BATCH_BYTES, VALUE_BYTES, Workload, pipelined_variant
 from flowstone.ports.certificates import Authority
 from flowstone.ports.secret_files import write_secret
@@ -80,24 +78,11 @@ class TlsConnection(Connection):
             got += some
 
 
-def work(address: str, load: Load, topic: str, pipe: Pipe[Any, Any], index: int) -> None:
-    """Run a connection's process: send None when connected, then each phase's result on a trigger from the parent."""
-    owned = range(index, load.partitions, load.connections)
-    try:
-        with TlsConnection(address) as connection:
-            pipe.send(None)
-            pipe.recv()
-            pipe.send(produce(connection, load, topic, owned))
-            pipe.recv()
-            pipe.send(fetch(connection, load, topic, owned))
-    except Exception as error:  # report any error to the parent process
-        pipe.send(f"{type(error).__name__}: {error}")
-
-
 def run_round(server: Server, load: Load) -> Figures:
     address = server.more_listeners.removeprefix(",SSL://")
     with fresh_topic(server, load.partitions) as topic:
-        return measure(server, partial(work, address, load, topic), load.connections, load.total_bytes)
+        work_over_tls = partial(work, address, load, topic, connect=TlsConnection)
+        return measure(server, work_over_tls, load.connections, load.total_bytes)
 
 
 def catalogue(share: int, sizes: Sequence[int]) -> Iterator[Workload]:

@@ -33,7 +33,7 @@ REPORT = "report"
 
 @dataclass(frozen=True)
 class _Task:
-    """What a task runs: the pickled writer, whose report becomes its only row."""
+    """A function that Spark runs in each task: it writes the task's rows and returns the writer's report as a row."""
 
     writer: bytes
 

@@ -36,7 +36,10 @@ DECODING = "flowstone.decoding"
 
 @dataclass(frozen=True)
 class Decoding:
-    """What a task makes of each batch of records. `keeps_records`: RECORD is kept in all rows, not only with TEXT."""
+    """The columns into which a task decodes the values of records.
+
+    With `keeps_records` every row keeps its record (RECORD); without, only a row whose value was not decoded (TEXT).
+    """
 
     columns: StructType
     assumes_utc: bool

@@ -53,7 +53,10 @@ class KeptBatches:
 
 
 class RecentBatches:
-    """What is known of the batches of one share partition, while one broker leads it."""
+    """Batches of one share partition that were read lately, and the delays of their records.
+
+    It is valid for one leader epoch: a new leader begins with an empty one.
+    """
 
     def __init__(self, share_key: ShareKey, leader_epoch: int, kept: KeptBatches) -> None:
         self._place, self._kept = (share_key, leader_epoch), kept
