@@ -52,8 +52,8 @@ def restore_metadata(data: Data, zookeeper: ZooKeeper, yes: Yes = False, json_ou
         version = copy.load().version
         copy.close()
         confirm(
-            f"this copy goes to change {version} of the cluster's metadata, and what came after that is forgotten: "
-            "restore from the broker whose copy goes furthest"
+            f"this copy ends at change {version} of the cluster's metadata, and later changes would be lost: "
+            "restore from the broker with the newest copy"
         )
     image = _write(restore_from_local_copy, data, zookeeper)
     if json_output:
