@@ -218,7 +218,7 @@ def test_a_zookeeper_that_lost_its_data_gets_it_back_from_a_broker(shell: Shell,
     refused = shell.run("up", "--http", "off", "--data", "1", "--zookeeper", empty, fails=True)
     assert "has lost cluster" in refused
     restore = ("cluster", "restore-metadata", "--data", "1", "--zookeeper", empty)
-    assert "this copy goes to change " in shell.run(*restore, fails=True)
+    assert "this copy ends at change " in shell.run(*restore, fails=True)
     assert "restored cluster " in shell.run(*restore, "--yes")
     assert "holds a cluster's metadata already" in shell.run(*restore, "--yes", fails=True)
     shell.bootstrap = ""

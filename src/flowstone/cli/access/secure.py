@@ -49,7 +49,9 @@ def register(app: typer.Typer) -> None:
 
 def init(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A new or empty directory for the files.")],
-    user: Annotated[str, typer.Option(metavar="NAME", help="The user who may do everything.")] = "admin",
+    user: Annotated[
+        str, typer.Option(metavar="NAME", help="The name of the admin user, who has all permissions.")
+    ] = "admin",
     host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A name or address by which clients reach the broker; repeatable."),

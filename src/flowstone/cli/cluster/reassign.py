@@ -63,7 +63,7 @@ def reassign(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Move partitions to other brokers. Records are copied first; the old replicas go when the new are in sync."""
+    """Move partitions to other brokers. Records are copied first, then the old replicas are removed."""
     choice = Choice(topic or [], partition or [], brokers, replication_factor, file)
     is_planned = (brokers is not None or file is not None) and not cancel
     if not (is_planned or cancel or wait) or (cancel and brokers is not None):

@@ -25,9 +25,9 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(directory: Directory, json_output: JsonOutput = False, bootstrap: PipelineBootstrap = "") -> None:
-    """Print what changed since the last run, which rows that changes, and which checkpoints can go on.
+    """Print what changed since the last run, the effect on rows, and which checkpoints can be continued.
 
-    Exit status 78 if a checkpoint cannot.
+    The exit status is 78 if a checkpoint cannot be continued.
     """
     from flowstone.pipeline.engine.declaring import declaration
     from flowstone.pipeline.engine.queries import plan_queries

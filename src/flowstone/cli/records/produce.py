@@ -82,7 +82,7 @@ def produce(
 ) -> None:
     """Write lines from standard input, or a file of JSON lines, CSV or Parquet, to a topic; print how many were stored.
 
-    In a file of objects or rows, each one becomes a record whose value is the object as JSON.
+    Each object or row of a file becomes a record whose value is the object as JSON.
     """
     if acks not in ACKS:
         raise CommandError(f"--acks {acks}: expected {', '.join(ACKS)}")
