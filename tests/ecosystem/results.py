@@ -47,10 +47,10 @@ def read(file: Path = FILE) -> Results:
     }
 
 
-def record(product: Product, broker: str, checks: list[str], failure: str | None, file: Path = FILE) -> None:
+def record(name: str, broker: str, result: Result, file: Path = FILE) -> None:
     """Put a result in the place of an earlier one of the same product on the same broker."""
     results = read(file)
-    results.setdefault(product.name, {})[broker] = Result(digest(product), product.version, checks, failure)
+    results.setdefault(name, {})[broker] = result
     stored = {
         name: {each: asdict(found) for each, found in sorted(by_broker.items())}
         for name, by_broker in sorted(results.items())

@@ -26,6 +26,7 @@ from bench.servers import Flowstone, Kafka, Server
 
 from . import results
 from .cases import PRODUCTS
+from .digests import digest
 from .product import Case, Product
 
 REASON_CHARACTERS_MAX = 600
@@ -59,10 +60,12 @@ def main(arguments: Sequence[str]) -> int:
     found = []
     for name in options.names or PRODUCTS:
         for kind in kinds:
+            case = digest(PRODUCTS[name])  # as it is now: it may be edited while it runs
             result = run(PRODUCTS[name], kind, options.directory)
             found.append(result)
             if options.record:
-                results.record(result.product, result.broker, result.checks, result.failure)
+                kept = results.Result(case, result.product.version, result.checks, result.failure)
+                results.record(name, result.broker, kept)
     print_table(found, [kind.name for kind in kinds])
     return 1 if any(each.failure is not None and each.broker == Flowstone.name for each in found) else 0
 

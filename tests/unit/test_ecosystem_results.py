@@ -56,9 +56,9 @@ def test_a_line_shows_only_results_of_the_case_and_version_as_they_are(
 
 def test_a_recorded_result_replaces_the_earlier_one_of_the_same_broker(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    results.record(KAFKAJS, "kafka", ["a"], None, file)
-    results.record(KAFKAJS, "flowstone", ["a"], "no", file)
-    results.record(KAFKAJS, "flowstone", ["a", "b"], None, file)
+    results.record("kafkajs", "kafka", result(checks=["a"]), file)
+    results.record("kafkajs", "flowstone", result(failure="no"), file)
+    results.record("kafkajs", "flowstone", result(), file)
     assert results.read(file) == {"kafkajs": {"flowstone": result(), "kafka": result(checks=["a"])}}
 
 

@@ -46,7 +46,7 @@ def _run(case: Case) -> None:
         other.create_topic("orders", PARTITIONS, **_keywords(ORDERS_SETTINGS))
         case.create_topic("invoices", PARTITIONS, **_keywords(INVOICES_SETTINGS))
         orders = _orders()
-        half, rest = orders[: ORDERS // 2], orders[ORDERS // 2 :]
+        half, more, rest = orders[: ORDERS // 2], orders[ORDERS // 2 : ORDERS * 3 // 4], orders[ORDERS * 3 // 4 :]
         other.produce("orders", half)
         case.produce("invoices", half)
         file = properties_file(case.folder / "mirror.properties", _settings(case, other))
@@ -54,8 +54,8 @@ def _run(case: Case) -> None:
         first = case.start(command, "first")
         case.check("records of Kafka arrive here", _arrived(case, "there.orders", half), sorted(half))
         case.check("records of here arrive at Kafka", _arrived(other, "here.invoices", half), sorted(half))
-        _check_offsets(case, other, case, "orders", "there")
-        _check_offsets(case, case, other, "invoices", "here")
+        _check_offsets(case, other, case, "orders", "there", more)
+        _check_offsets(case, case, other, "invoices", "here", more)
         first.kill()
         first.wait()
         case.restart_broker()
@@ -70,30 +70,37 @@ def _run(case: Case) -> None:
         found = _arrived(other, "here.invoices", orders)
         case.check(f"records of here arrive at Kafka {sentence}", found, sorted(orders))
         for target, topic in ((case, "there.orders"), (other, "here.invoices")):
-            remaining = sorted(set(_read_in_group(target, topic, len(set(rest)))))
-            case.check(f"the group goes on in {topic} with what it has not read", remaining, sorted(set(rest)))
+            unread = sorted(more + rest)
+            found = sorted(set(_read_in_group(target, topic, len(unread))))
+            case.check(f"the group goes on in {topic} with what it has not read", found, unread)
         _check_settings(case, other)
 
 
-def _check_offsets(case: Case, origin: Case, target: Case, topic: str, alias: str) -> None:
-    """Check the offsets of a group that has read all, and of one that has read half, on the other broker.
+def _check_offsets(case: Case, origin: Case, target: Case, topic: str, alias: str, more: Records) -> None:
+    """Check the offsets of a group that has read all, and of one that has read half of what comes then.
 
     Wait also until MirrorMaker has stored how far it is: otherwise it would begin again after a kill.
     """
     name = f"{alias}.{topic}"
-    ends = [origin.end_offset(topic, partition) for partition in range(PARTITIONS)]
+    ends = _ends(origin, topic)
     origin.commit(GROUP, topic, ends)
     target.wait_until(f"the group is at {ends} of {name}", lambda: _offsets(target, GROUP, name) == ends)
     case.check(f"a group's offsets are translated for {name}", _offsets(target, GROUP, name), ends)
-    halves = [end // 2 for end in ends]
-    origin.commit(SLOW_GROUP, topic, halves)
-    # MirrorMaker knows some pairs of offsets only, and takes the last one that is not beyond the group's.
+    origin.produce(topic, more)
+    between = [(end + later) // 2 for end, later in zip(ends, _ends(origin, topic), strict=True)]
+    origin.commit(SLOW_GROUP, topic, between)
+    # MirrorMaker remembers some pairs of offsets only, and takes the last one that is not beyond the group's.
     target.wait_until(f"the slow group is in {name}", lambda: min(_offsets(target, SLOW_GROUP, name)) > 0)
     found = _offsets(target, SLOW_GROUP, name)
-    beyond = [offset for offset, half in zip(found, halves, strict=True) if offset > half]
+    beyond = [offset for offset, read in zip(found, between, strict=True) if offset > read]
     case.check(f"a slow group is not beyond what it has read of {name}", beyond, [])
-    last = {str(partition): end - 1 for partition, end in enumerate(ends)}
-    target.read(f"mm2-offsets.{alias}.internal", lambda found: _stored(found, topic) == last)
+    last = {str(partition): end - 1 for partition, end in enumerate(_ends(origin, topic))}
+    records = target.read(f"mm2-offsets.{alias}.internal", lambda found: _stored(found, topic) == last)
+    case.check(f"it is stored how far {name} is mirrored", _stored(records, topic), last)
+
+
+def _ends(case: Case, topic: str) -> list[int]:
+    return [case.end_offset(topic, partition) for partition in range(PARTITIONS)]
 
 
 def _stored(records: Records, topic: str) -> dict[str, int]:
