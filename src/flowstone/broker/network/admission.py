@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from flowstone.authentication.distinguished_names import subject_of
 from flowstone.authentication.errors import LoginRefused
+from flowstone.authentication.invented_credentials import InventedCredentials
 from flowstone.broker.authentication.failed_logins import FailedLogins
 from flowstone.broker.authentication.jwks import TokenVerifier, token_verifier
 from flowstone.broker.authentication.listener_security import ListenerSecurity
@@ -71,9 +72,12 @@ class Admission:
         self._context = security.server_context() if security.has_tls else None
         # As long as the cluster has no credential, and so no secret.
         own_secret = token_bytes(SECRET_BYTES)
+        metadata = services.metadata
         self._credentials = Credentials(
-            lambda: services.metadata.image.scram_credentials,
-            lambda: services.metadata.image.scram_secret or own_secret,
+            lambda: metadata.image.scram_credentials,
+            InventedCredentials(
+                lambda: metadata.image.scram_credentials, lambda: metadata.image.scram_secret or own_secret
+            ),
             services.workers,
             self._tokens(services) if "OAUTHBEARER" in security.mechanisms else None,
             services.delegation_tokens,

@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import time
+import warnings
 from contextlib import suppress
 
 import pytest
@@ -126,6 +127,27 @@ def test_a_certificate_without_a_user_or_of_a_stranger_is_refused(broker, caplog
     while log not in caplog.text and time.monotonic() < ends:  # the broker logs it after it has closed
         time.sleep(0.01)
     assert log in caplog.text
+
+
+def test_an_expired_certificate_is_refused(broker, caplog):
+    caplog.set_level(logging.INFO)
+    expired = authority().issue("late", days=-0.01)
+    with (
+        tls_client(broker, "SSL", key=expired.key, certificate_chain=expired.certificate) as client,
+        pytest.raises((ssl.SSLError, ConnectionError)),
+    ):
+        client.ask(9, MetadataRequest(topics=None))
+
+
+def test_older_versions_of_tls_are_refused(broker):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")  # or this client refuses it
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    with broker.client("SSL") as client, pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+        context.wrap_socket(client.socket)
 
 
 def test_handshakes_that_do_not_end_are_closed_and_do_no_harm(broker, directory, caplog):
