@@ -1,8 +1,8 @@
 """SCRAM credentials of users who do not exist, with which their logins go on until the proof is refused. Pure.
 
-The broker's challenge has the salt and the iterations of the user's credential. An invented one looks like the
-credentials that are stored: `flowstone user`, Kafka's tools and librdkafka choose different iterations and salts, and a
-user who does not exist must not be told from others by them. A name keeps its salt as long as the same forms are stored.
+The broker's challenge has the salt and the iterations of the user's credential. `flowstone user`, Kafka's tools and
+librdkafka choose them differently. An invented credential looks like the stored ones, so that nobody can tell users who
+do not exist from others. A name keeps its salt as long as the same forms are stored.
 """
 
 from __future__ import annotations

@@ -144,6 +144,12 @@ def test_a_request_between_two_messages_is_not_served(client):
         client.receive()
 
 
+def test_a_login_again_within_a_second_of_the_last_is_refused(client):
+    assert not log_in(client).error_code
+    assert handshake(client).error_code == ILLEGAL
+    assert is_closed_to_requests(client)
+
+
 def test_a_login_that_failed_again_ends_the_session(broker, client):
     """KIP-368: the old principal does not survive a login that failed."""
     log_in(client)
