@@ -246,7 +246,7 @@ class App:
         from flowstone.broker.http.pages.page_list import PAGES
 
         self._pages = PageContext(self, self.services, self._server, self.survey, self._disks, self._late_transactions)
-        return Site(PAGES, self._pages, self.services.access)
+        return Site(PAGES, self._pages, self.services.access, self.services.audit)
 
     # Starting
 

@@ -22,12 +22,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from flowstone.broker.http.callers import NOBODY, Caller
+from flowstone.broker.http.callers import LISTENER_NAME, NOBODY, Caller
 from flowstone.broker.http.connections import KEEP_ALIVE_S, REQUEST_HEAD_BYTES_MAX, HttpConnection, State
 from flowstone.broker.http.event_streams import STREAMS_MAX, EventStreams
 from flowstone.broker.http.page import ACCEPTED, GET, JSON_TYPE, OK, Answer, Page, PageRequest, Site
 from flowstone.broker.http.pages.json_documents import BAD_REQUEST, PAGE_ERRORS, error_answer
 from flowstone.broker.loop.time_slices import yield_to_loop
+from flowstone.broker.requests.audit import LOGIN_FAILED
 from flowstone.broker.requests.session import ANONYMOUS
 from flowstone.ports.network import Acceptor, Socket
 
@@ -63,7 +64,9 @@ class HttpServer:
         probes = frozenset(page.path for page in site.pages if page.is_probe)
         self._streams = EventStreams()
         self._config = uvicorn.Config(
-            _AccessCheck(_Routes(site, PageLimits(self._state), self._streams).app(), access, tokens, probes),
+            _AccessCheck(
+                _Routes(site, PageLimits(self._state), self._streams).app(), access, tokens, probes, site.audit
+            ),
             http=HttpConnection,
             ws="none",
             lifespan="off",
@@ -126,9 +129,15 @@ class _AccessCheck:
     """Middleware that refuses requests that `HttpAccess` does not allow, or without a token, before they are routed."""
 
     def __init__(
-        self, app: ASGIApp, access: HttpAccess, tokens: HttpTokens | None, open_paths: Collection[str]
+        self,
+        app: ASGIApp,
+        access: HttpAccess,
+        tokens: HttpTokens | None,
+        open_paths: Collection[str],
+        audit: Callable[..., None] | None = None,
     ) -> None:
         self._app, self._access, self._tokens, self._open_paths = app, access, tokens, open_paths
+        self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._access.refusal(scope["method"], scope["headers"])
@@ -136,6 +145,7 @@ class _AccessCheck:
         if refusal is None and self._tokens is not None and scope["path"] not in self._open_paths:
             principal = self._tokens.principal(scope["headers"])
             if principal is None:
+                self._note_refused(scope)
                 reason = "this page needs a token: send Authorization: Bearer TOKEN, with one of http.tokens.file"
                 response = _state(UNAUTHORIZED, "refused", reason=reason)
                 response.headers["www-authenticate"] = "Bearer"
@@ -143,6 +153,13 @@ class _AccessCheck:
             else:
                 scope[PRINCIPAL] = principal
         await app(scope, receive, send)
+
+    def _note_refused(self, scope: Scope) -> None:
+        if self._audit is not None:
+            host = scope["client"][0] if scope.get("client") else ""
+            has_token = any(name == b"authorization" for name, _ in scope["headers"])
+            fields = {"host": host, "listener": LISTENER_NAME, "mechanism": "token", "page": scope["path"]}
+            self._audit(LOGIN_FAILED, **fields, reason="the token is wrong" if has_token else "there is no token")
 
 
 class PageLimits:

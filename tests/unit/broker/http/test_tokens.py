@@ -63,6 +63,25 @@ def test_other_pages_need_one(broker, directory, path, token):
     assert token == "" or token not in str(answer)
 
 
+def test_a_request_without_a_valid_token_is_audited_without_what_it_sent(tmp_path):
+    write_secret(str(tmp_path / "tokens"), f"admin={TOKEN}\n")
+    files = {**write_files(tmp_path), "http.ssl.enable": "true", "http.tokens.file": str(tmp_path / "tokens")}
+    with RunningApp(str(tmp_path / "data"), **{"http.listener": "127.0.0.1:0"}, **files) as broker:
+        assert [ask(broker, tmp_path, "/disks", token)[0] for token in ("canary-of-a-token", "", TOKEN)] == [
+            401,
+            401,
+            200,
+        ]
+        assert ask(broker, tmp_path, "/health")[0] == 200
+    text = (tmp_path / "data" / "audit" / "audit.jsonl").read_text()
+    assert "canary" not in text
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["event"], line["host"], line["listener"], line["mechanism"], line["page"]) for line in lines] == [
+        ("login.failed", "127.0.0.1", "HTTP", "token", "/disks")
+    ] * 2
+    assert [line["reason"] for line in lines] == ["the token is wrong", "there is no token"]
+
+
 def test_a_token_has_the_permissions_of_its_user(broker, directory):
     assert ask(broker, directory, "/disks", TOKEN)[0] == 200
     assert ask(broker, directory, "/disks", f"{TOKEN}-of-bob")[0] == 403
