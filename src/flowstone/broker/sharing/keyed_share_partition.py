@@ -44,8 +44,9 @@ class KeyedSharePartition(SharePartition):
         delays: Iterable[Delay] = (),
         config: ShareConfig | None = None,
         letters: Iterable[LetterRange] = (),
+        given_up: Iterable[LetterRange] = (),
     ) -> None:
-        super().__init__(start_offset, batches, delays, config, letters)
+        super().__init__(start_offset, batches, delays, config, letters, given_up)
         self._hashes: dict[int, int] = {}  # by offset, of unfinished records
         self._queues: dict[int, deque[int]] = {}  # unfinished records by hash, in order
         self._ready: list[int] = []  # a heap of offsets that may be acquirable; each is checked when it is used

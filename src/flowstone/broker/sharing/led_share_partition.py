@@ -138,7 +138,7 @@ class LedSharePartition:
                 unfinished = () if found.letters is None else found.letters.ranges
                 latest_ms = self.now_ms() + self._settings.of(self.key.group_id).share_redelivery_backoff_max_ms
                 delays = bounded(found.delays, latest_ms)
-                self.machine = make(start_offset, found.batches, delays, None, unfinished)
+                self.machine = make(start_offset, found.batches, delays, None, unfinished, found.given_up)
                 self._follow_settings(self.machine)
                 self._changed(self.machine, has_news=True)
         except ApiError as error:
@@ -345,10 +345,10 @@ class LedSharePartition:
             return
         self._writing += 1
         epochs = self._state_epoch, self.leader_epoch
-        start_offset, batches, completed, delays = change
+        start_offset, batches, completed, delays, given_up = change
         # The records of letters that are written are archived in the same change that says so.
         letters = self._letters.finished
-        write = StateWrite(self.key, *epochs, start_offset, batches, completed, delays, letters)
+        write = StateWrite(self.key, *epochs, start_offset, batches, completed, delays, letters, given_up)
         self._states.write(write).add_done_callback(partial(self._written, letters))
 
     def _written(self, letters: LetterBatch | None, written: Promise[StateResult]) -> None:
