@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
+from flowstone.broker.sharing.key_index import key_of_none
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.led_share_partition import LedSharePartition
 from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues
@@ -50,7 +51,12 @@ def next_of_a_key_before_it_is_durable() -> Patches:
 
 def every_record_is_the_head_of_its_key() -> Patches:
     """Keys are not heeded."""
-    yield patch.object(KeyedSharePartition, "_enqueue", lambda self, offset, key_hash: self._offer(offset))
+    index = KeyedSharePartition.index
+
+    def free(self: KeyedSharePartition, first: int, last: int, keys: Sequence[int], *rest: Any) -> None:
+        index(self, first, last, [key and key_of_none(offset) for offset, key in enumerate(keys, first)], *rest)
+
+    yield patch.object(KeyedSharePartition, "index", free)
 
 
 def one_delivery_too_many() -> Patches:

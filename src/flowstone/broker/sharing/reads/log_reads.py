@@ -9,6 +9,7 @@ from typing import NamedTuple
 from flowstone.broker.sharing.acquisition import Acquired, LogBatch
 from flowstone.broker.sharing.delays import DELIVER_AFTER_BYTES, not_before_ms
 from flowstone.broker.sharing.reads.recent_batches import RecentBatches
+from flowstone.broker.sharing.spans import Span
 from flowstone.coordinator.share.records import Delay
 from flowstone.errors import ApiError
 from flowstone.log.segments.cached_reads import LogSlice, NotCached, read_cached
@@ -133,9 +134,9 @@ class LogRead:
         read = partial(self._bytes, place.begin, size)
         return None if self._recent is None else self._recent.only(place.first, size, spans, read)
 
-    def only(self, offsets: Sequence[int]) -> bytes | None:
+    def only(self, spans: Sequence[Span]) -> bytes | None:
         """Return the batch that was yielded last with only these records; None if it has to be sent whole."""
-        return self._cut(self._places[-1], [(offset, offset) for offset in offsets])
+        return self._cut(self._places[-1], spans)
 
     def bytes_of(self, first: int) -> bytes:
         """Return the bytes of the batch at an offset, which was the last one yielded. Raises NotCached."""
