@@ -114,8 +114,13 @@ class KeyedSharePartition(SharePartition):
     # Delivery
 
     def candidates(self, now_ms: int, count: int) -> list[Span]:
-        """Return the lowest offsets that may be acquired now, `count` at most; give back those that are not."""
-        count = min(count, self.config.window_max - sum(self.in_flight.values()))
+        """Return the lowest offsets that may be acquired now, `count` at most; give back those that are not.
+
+        There are none while `window_max` records are in delivery. Below that a request gets all that it wants: many
+        members that fetch more than their share would get ever smaller remainders otherwise.
+        """
+        if sum(self.in_flight.values()) >= self.config.window_max:
+            return []
         while self._later and self._later[0][0] <= now_ms:
             self._offer([heapq.heappop(self._later)[1:]])
         found: list[Span] = []

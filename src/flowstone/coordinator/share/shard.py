@@ -61,10 +61,15 @@ class ShareShard:
     # Requests
 
     def initialize(self, now_ms: int, token: Any, request: InitialState) -> ShareEffects:
-        """Begin a share partition's state, or begin it anew with a state epoch that is not older."""
+        """Begin a share partition's state, or begin it anew with a state epoch that is not older.
+
+        A repeated request without a start offset, of the same state epoch, changes nothing: the state may be in use.
+        """
         before = self._states.get(request.key)
         if before is not None and before.state_epoch > request.state_epoch:
             return _answer(token, StateResult(ErrorCode.FENCED_STATE_EPOCH, _fenced_state(before, request.state_epoch)))
+        if before is not None and (before.state_epoch, NO_START_OFFSET) == request[1:]:
+            return _answer(token, StateResult())
         snapshot = ShareSnapshot(
             request.key,
             0 if before is None else before.snapshot_epoch + 1,

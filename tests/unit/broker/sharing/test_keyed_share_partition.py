@@ -79,8 +79,8 @@ class History:
         member, count = self.random.choice(MEMBERS), self.random.choice((1, 4, 50))
         acquirable = self.acquirable()
         found = self.take_candidates(count)
-        space = self.config.window_max - sum(self.machine.in_flight.values())
-        assert found == acquirable[: min(count, max(space, 0))], "I4: an acquirable head is not found"
+        has_space = sum(self.machine.in_flight.values()) < self.config.window_max
+        assert found == acquirable[: count if has_space else 0], "I4: an acquirable head is not found"
         for offset, count in self.deliver(member, found):
             assert count <= self.config.delivery_count_limit, "I5"
             assert self.now >= self.not_before.get(offset, 0), "I6"

@@ -46,6 +46,7 @@ def index_more(
         found = read_log(partition, reader, machine.indexed_to, INDEX_READ_BYTES, recent)
         if found is None:
             return False
+        found.read_whole()
         before = machine.indexed_to
         for batch in found:
             first, last, is_delivered, delays = batch

@@ -50,6 +50,11 @@ class LogRead:
         self._partition, self._reader, self._recent = partition, reader, recent
         self._records, self._offset, self._end_offset = records, offset, end_offset
         self._places: list[_Place] = []
+        self._data: bytes | None = None  # of the whole slice, if it was read at once
+
+    def read_whole(self) -> None:
+        """Read all batches at once, which is cheaper if all are needed. Raises NotCached."""
+        self._data = self._bytes(0, self._records.count)
 
     def __iter__(self) -> Iterator[LogBatch]:
         """Yield the batches, in order, as far as the page cache has them.
@@ -164,6 +169,8 @@ class LogRead:
             position += header.size_bytes
 
     def _bytes(self, position: int, count: int) -> bytes:
+        if self._data is not None:
+            return self._data[position : position + count]
         count = min(count, self._records.count - position)
         return read_cached(self._records.file, self._records.position + position, count)
 
