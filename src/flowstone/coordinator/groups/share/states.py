@@ -2,9 +2,9 @@
 
 A partition is assigned to members only once its state is initialized. The first heartbeat that finds partitions without
 state notes them as initializing and has the broker ask the share coordinator (`InitializeStates`); its success is noted
-by a further record. While it fails, heartbeats try again, `ATTEMPT_INTERVAL_MS` apart, with the state epoch of the first
-attempt: a late attempt must not reset the state that an earlier one has created, and members use already. A topic whose state was about to
-be deleted when its broker stopped gets new state too.
+by a further record. While it fails, heartbeats try again, `ATTEMPT_INTERVAL_MS` apart, with the state epoch of the
+first attempt: a late attempt must not reset the state that an earlier one has created, and that members use already.
+A topic whose state was about to be deleted when its broker stopped gets new state too.
 """
 
 from __future__ import annotations
