@@ -9,6 +9,7 @@ from flowstone.coordinator.share.records import (
     UNKNOWN_COUNT,
     Delay,
     LetterBatch,
+    LetterRange,
     ShareKey,
     StateBatch,
 )
@@ -40,6 +41,7 @@ class StateWrite(NamedTuple):
     delivery_complete_count: int = UNKNOWN_COUNT
     delays: tuple[Delay, ...] = ()
     letters: LetterBatch | None = None
+    given_up: tuple[LetterRange, ...] = ()
 
 
 class StateResult(NamedTuple):
@@ -59,6 +61,7 @@ class StateRead(NamedTuple):
     batches: tuple[StateBatch, ...] = ()
     delays: tuple[Delay, ...] = ()
     letters: LetterBatch | None = None
+    given_up: tuple[LetterRange, ...] = ()
 
 
 class StateSummary(NamedTuple):

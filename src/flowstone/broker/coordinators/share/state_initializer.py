@@ -1,7 +1,7 @@
 """Initializes the state of share partitions at the share coordinator, for share groups that this broker coordinates.
 
 A group's shard returns the task; its outcome is passed back to the shard, which notes it. If this broker stops or the
-shard moves in between, the next heartbeat of the group asks again: initializing twice changes nothing.
+shard moves in between, the next heartbeat of the group asks again.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowstone.broker.sharing.letters import dead_letters
-from flowstone.broker.sharing.reads.keyed_reads import read_offsets
+from flowstone.broker.sharing.reads.keyed_reads import read_spans
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
 from flowstone.wire.compression import Codec
@@ -166,11 +166,11 @@ def test_large_records_are_read_a_few_times_each(app: RunningApp, monkeypatch: p
 
     def counting(*arguments: Any) -> Any:
         nonlocal read_bytes
-        found = read_offsets(*arguments)
+        found = read_spans(*arguments)
         read_bytes += len(found[0])
         return found
 
-    monkeypatch.setattr(dead_letters, "read_offsets", counting)
+    monkeypatch.setattr(dead_letters, "read_spans", counting)
     with app.client() as client:
         member = begun(client, {NAME: QUEUE, COPY: "true"}, errors_deadletterqueue_group_enable="true")
         for _ in range(20):
