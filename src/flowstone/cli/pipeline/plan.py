@@ -33,15 +33,15 @@ def plan(directory: Directory, json_output: JsonOutput = False, bootstrap: Pipel
     from flowstone.pipeline.engine.queries import plan_queries
     from flowstone.pipeline.engine.session import open_session
     from flowstone.pipeline.operations.plan import plan as compare
-    from flowstone.pipeline.state import Kind, StateStore
+    from flowstone.pipeline.state import StateStore
 
     with exit_statuses():
         model = load_model(directory, bootstrap)
         with StateStore(model.bootstrap, model.name) as store:
             state = store.load()
-        state.check_readable(Kind.DECLARATION)
+        before = state.query_names
         spark = open_session(model, "local[1]", is_brief=True)
-        found = compare(state.declaration, declaration(model, plan_queries(spark, model)))
+        found = compare(state.declaration, declaration(model, plan_queries(spark, model, before)))
     if json_output:
         print_document({"first_run": found.is_first, "can_continue": found.can_continue, **_lists(found)})
     else:

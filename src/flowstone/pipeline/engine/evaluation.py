@@ -15,6 +15,7 @@ from flowstone.pipeline.engine import letters
 from flowstone.pipeline.engine.counting import Counts, count
 from flowstone.pipeline.engine.sources import split_errors
 from flowstone.pipeline.engine.steps import StepRows, apply_step, check_rows, unmet_message
+from flowstone.pipeline.engine.unions import no_rows
 from flowstone.pipeline.errors import ExpectationFailed
 from flowstone.pipeline.model import ERROR, RECORD, Action, PipelineModel, Sink, Step, TableSink
 
@@ -45,6 +46,10 @@ class Evaluation:
             self.frames[name] = refused(self.frames[name])
         if failed is not None:
             self.decoded[name], self.undecoded[name] = decoded, failed
+
+    def add_absent(self, spark: SparkSession, absent: Mapping[str, StructType]) -> None:
+        """Add nodes of which there are no rows, or none any more."""
+        self.frames |= {name: no_rows(spark, schema) for name, schema in absent.items()}
 
     def add_steps(self, spark: SparkSession, steps: Iterable[Step]) -> None:
         """Apply the steps, whose inputs must be there. Raises PipelineError if Spark cannot analyse one."""

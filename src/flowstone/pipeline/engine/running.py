@@ -173,6 +173,7 @@ def _evaluate(model: PipelineModel, query: Query, rows: DataFrame, *, has_record
         evaluation.add_source(query.root, rows, has_records=has_records)
     else:
         evaluation.add_step_rows(root, rows)
+    evaluation.add_absent(spark, query.absent)
     evaluation.add_steps(spark, query.steps)
     return evaluation
 

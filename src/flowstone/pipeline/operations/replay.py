@@ -97,7 +97,9 @@ def _chunk(
     evaluation = chunks.evaluate(spark, model, query, part)
     outputs = {each.name: evaluation.frames[each.input] for each in query.sinks}
     counts = evaluation.count(outputs)
-    write_all(model, query, evaluation, counts, MicroBatchId(f"{query.name}.replay", done.id, number, {}))
+    write_all(
+        model, query, evaluation, counts, MicroBatchId(f"{query.name}.replay", f"{done.id}/{query.name}", number, {})
+    )
     done.chunks += 1
     done.letters += counts.letters
     for name in outputs:

@@ -113,7 +113,7 @@ class _Session:
     def run(self, open_spark: Callable[[PipelineModel, str], SparkSession]) -> RunSummary:
         spark = open_spark(self._model, self._options.master)
         ship(self._model)
-        queries = plan_queries(spark, self._model)
+        queries = plan_queries(spark, self._model, self._store.load().query_names)
         starts = prepare(spark, self._model, queries, self._store)
         self._store.store_declaration(declaration(self._model, queries))
         self._run.check()
