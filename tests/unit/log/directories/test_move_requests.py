@@ -74,7 +74,7 @@ def test_a_log_without_files_moves_at_once_and_its_first_record_is_in_the_new_di
         assert FIRST not in source.logs
         assert log.path.startswith(target.path)
         broker.append(log)
-        assert [each.path.startswith(target.path) for each in log.segments] == [True]
+        assert [each.log.path.startswith(target.path) for each in log.segments] == [True]
         assert broker.files.exists(f"{target.path}/{FIRST}")
         assert not broker.files.exists(f"{source.path}/{FIRST}")
         await broker.settle()
@@ -112,12 +112,7 @@ def test_as_many_moves_run_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None
         target = next(each for each in logs.directories if each is not source)
         logs.moves.start(first, source, target, lambda flusher: None)
         with pytest.raises(StorageFault, match="1 replicas are being moved"):
-            logs.moves.start(
-                second,
-                logs.directory_of(second),
-                target if logs.directory_of(second) is source else source,
-                lambda flusher: None,
-            )
+            logs.moves.start(second, source, target, lambda flusher: None)
         found = logs.moves.find(FIRST)
         assert found is not None
         logs.moves.start(first, source, target, lambda flusher: None)  # in place of the one before
