@@ -78,12 +78,15 @@ class Recording:
         """Return the tests that run the mutant's line, those to run first and those to run if the first notice nothing.
 
         The order is: its module's own tests, those of its package, others; the quickest of each first. A line that is
-        newer than the recording has the tests of the line that was recorded before it.
+        newer than the recording has the tests of the line that was recorded before it, and one that runs only when its
+        module is imported has the module's own tests.
         """
         tests: set[str] = set()
         for line in (mutant.line, *range(mutant.statement_line, mutant.function_line - 1, -1)):
             if tests := self.lines.get((mutant.file, line), set()):
                 break
+        if not tests and self.is_imported(mutant):
+            tests = {test for test in self.seconds if not _distance(test, mutant.file)[0]}
         first, later, total = list[str](), list[str](), 0.0
         for test in sorted(tests, key=lambda each: (*_distance(each, mutant.file), self.seconds[each], each)):
             total += self.seconds[test]

@@ -136,6 +136,16 @@ def test_a_modules_own_tests_come_first_and_then_the_quickest_of_its_package_and
     assert later == ["tests/unit/broker/test_network.py::test_slower"]
 
 
+def test_a_line_that_runs_only_when_its_module_is_imported_has_the_modules_own_tests() -> None:
+    (mutant,) = find_mutants("log/add.py", b"def add(a):\n    return 0\n")[1:]
+    seconds = {"tests/unit/log/test_add.py::test_add": 1.0, "tests/unit/log/test_other.py::test": 1.0}
+    assert Recording(seconds).tests_of(mutant) == ([], [])
+    assert Recording(seconds, at_import={("log/add.py", 2)}).tests_of(mutant) == (
+        ["tests/unit/log/test_add.py::test_add"],
+        [],
+    )
+
+
 def test_lines_that_moved_keep_their_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded, "SOURCES", tmp_path / "src")
     monkeypatch.setattr(recorded, "FOLDER", tmp_path / "cache")
