@@ -153,7 +153,6 @@ def read(modules: Iterable[str]) -> Recording:
     return recording
 
 
-@cache
 def _recorded(module: str) -> Module | None:
     path = FOLDER / "lines" / file_name(module)
     if not path.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,19 @@ def test_a_line_that_runs_only_when_its_module_is_imported_has_the_modules_own_t
         ["tests/unit/log/test_add.py::test_add"],
         [],
     )
+
+
+def test_what_is_recorded_in_a_round_is_read_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "ROOT", tmp_path)
+    monkeypatch.setattr(recorded, "FOLDER", tmp_path / "cache")
+    (tmp_path / "test_add.py").write_text("def test(): pass\n")
+    assert recorded.outdated(["test_add.py"]) == ["test_add.py"]
+    (tmp_path / "cache" / "lines").mkdir(parents=True)
+    module = {"test_file": digest(tmp_path / "test_add.py"), "sources": {}, "tests": ["test_add.py::test"]}
+    module |= {"seconds": [1.0], "lines": {}, "at_import": {}}
+    (tmp_path / "cache" / "lines" / recorded.file_name("test_add.py")).write_text(json.dumps(module))
+    assert recorded.outdated(["test_add.py"]) == []
+    assert recorded.read(["test_add.py"]).seconds == {"test_add.py::test": 1.0}
 
 
 def test_lines_that_moved_keep_their_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
