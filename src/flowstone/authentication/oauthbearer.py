@@ -66,7 +66,7 @@ def parse_message(message: bytes) -> str:
 
 
 def validate(token: str, keys: KeySet, expected: Expectations, now_s: int) -> ValidToken:
-    """Return whose token it is. Raises LoginRefused if it is not valid, and UnknownKey if its key is not known.
+    """Return the token's user and expiry. Raises LoginRefused if it is not valid, and UnknownKey for an unknown key.
 
     The reasons contain no part of the token's signature.
     """

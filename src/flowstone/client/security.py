@@ -1,4 +1,4 @@
-"""How a client connects: encryption and login, by Kafka's property names, also from a properties file.
+"""Client properties for encryption and login, by Kafka's names, also from a properties file.
 
 `default_security` is what connections use that are given nothing else: a command sets it once for its process. Secrets
 are in no `repr`, so that no log, plan or error shows them.
@@ -235,7 +235,7 @@ def check_properties(values: Mapping[str, str], source: str) -> ClientSecurity:
     """Return what the properties say. Raises ConfigError if one is unknown or does not fit the others."""
     unknown = unknown_properties(values)
     if unknown:
-        raise ConfigError(f"{source}: {unknown[0]} is no property of this client; see docs/security.md")
+        raise ConfigError(f"{source}: {unknown[0]} is not a property of this client; see docs/security.md")
     try:
         return parse_security(values)
     except ConfigError as error:

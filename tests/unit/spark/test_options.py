@@ -160,7 +160,7 @@ def test_a_missing_option_is_named(without, sentence):
 
 
 def test_a_pattern_must_be_a_regular_expression():
-    with pytest.raises(OptionError, match=r"subscribePattern: '\(' is no regular expression"):
+    with pytest.raises(OptionError, match=r"subscribePattern: '\(' is not a regular expression"):
         options(without=["subscribe"], subscribePattern="(")
 
 

@@ -49,7 +49,7 @@ class TokenVerifier:
             self._keys = _parse(read_document(url, JWKS_BYTES_MAX))
 
     async def verify(self, token: str, asker: Asker) -> ValidToken:
-        """Return whose token it is. Raises LoginRefused."""
+        """Return the user and expiry of the token. Raises LoginRefused if it is not valid."""
         age_s = self._clock.monotonic() - self._read_at_s
         if age_s > self._refresh_s or (self._keys is None and age_s > RETRY_INTERVAL_S):
             await self._read()
@@ -98,7 +98,7 @@ def _parse(text: bytes) -> KeySet:
         usable = [each for each in document["keys"] if each.get("kty") != "oct" and each.get("use", "sig") == "sig"]
         keys = KeySet.import_key_set({"keys": usable})
     except (ValueError, KeyError, TypeError, AttributeError, JoseError):
-        raise ConfigError(f"{SETTING}: the document is no JWKS") from None
+        raise ConfigError(f"{SETTING}: the document is not a JWKS") from None
     if not keys.keys:
         raise ConfigError(f"{SETTING}: the document has no public keys for signatures")
     return keys

@@ -66,7 +66,7 @@ class Credentials:
 
 
 class Plain:
-    """PLAIN: compares the password with that of the settings, or checks it against a SCRAM credential."""
+    """The mechanism PLAIN: compares the password with the settings' one, or checks it against a SCRAM credential."""
 
     def __init__(self, users: Mapping[str, str], credentials: Credentials, asker: Asker) -> None:
         self._users, self._credentials, self._asker = users, credentials, asker
@@ -133,7 +133,7 @@ def _is_token(server: ScramServer) -> bool:
 
 
 class OAuthBearer:
-    """OAUTHBEARER: one message with a token. The reason why it is refused follows the client's second message."""
+    """The mechanism OAUTHBEARER: one message with a token. The reason of a refusal follows a second message."""
 
     def __init__(self, tokens: TokenVerifier, asker: Asker) -> None:
         self._tokens, self._asker = tokens, asker

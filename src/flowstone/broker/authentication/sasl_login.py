@@ -30,7 +30,7 @@ LOGIN = "login"
 
 
 class LoginState(Enum):
-    """How far the first login of a connection is."""
+    """The progress of a connection's first login."""
 
     NEW = auto()
     HANDSHAKEN = auto()  # messages follow as SaslAuthenticate requests
@@ -56,7 +56,9 @@ class SaslLogin:
         audit: Callable[..., None],
         failed: FailedLogins,
     ) -> None:
-        """Begin; `on_logged_in` is called after the first successful login, and `audit` for each login."""
+        """Begin the login of one connection. `on_logged_in` is called after the first successful login, and `audit` for
+        each.
+        """
         self._audit, self._failed = audit, failed
         self._security, self._credentials, self._clock, self._session = security, credentials, clock, session
         self._on_logged_in = on_logged_in

@@ -1,4 +1,4 @@
-"""What happens between a listener and a connection that may send requests: the TLS handshake, and the login's gate.
+"""Admission of connections: the TLS handshake, and the login gate before requests are accepted.
 
 There is an `Admission` for each listener with TLS or SASL. Handshakes in progress count as connections. Those that take
 longer than `connection.login.timeout.ms` are closed, and so are connections that have not logged in by then. Handshakes

@@ -24,7 +24,7 @@ class Copies:
         return len(self._waiting)
 
     def load(self, letters: Iterable[LetterRange]) -> None:
-        """Take records whose copies were begun out of delivery; the owner finishes the copies."""
+        """Exclude records with unfinished copies from delivery; the owner finishes the copies."""
         window = self._window
         for first, last, count, reason in letters:
             first = max(first, window.start)

@@ -283,7 +283,7 @@ def _operation(text: str, kind: ResourceType | None) -> int:
             return each
     named = ", ".join(each.name.lower().replace("_", "-") for each in known)
     what = f"a {_kind_text(kind)}" if kind is not None else "a rule"
-    raise CommandError(f"{text!r} is no operation of {what}: use all, {named}")
+    raise CommandError(f"{text!r} is not an operation of {what}: use all, {named}")
 
 
 def _described(answer: DescribeAclsResponse) -> Iterator[Acl]:

@@ -37,7 +37,7 @@ class AnyBroker:
         try:
             return self._brokers.ask_any(request, kind, REQUEST_TIMEOUT_S)
         except ClientError as error:
-            raise CommandError(f"no answer from {self._bootstrap} ({error}): see whether it is a broker") from None
+            raise CommandError(f"no answer from {self._bootstrap} ({error}): check that it is a broker") from None
 
 
 def check(code: int, message: str | None) -> None:

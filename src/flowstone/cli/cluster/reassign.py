@@ -95,7 +95,7 @@ def _plan(state: ClusterState, choice: Choice) -> Plan:
     partitions = state.of_topics(choice.topics)
     if choice.partitions:
         if len(choice.topics) != 1:
-            raise CommandError("--partition is one of a topic's: name it with --topic")
+            raise CommandError("--partition needs --topic, the topic of the partition")
         wanted = [each for each in partitions if each.partition.partition in choice.partitions]
         if len(wanted) < len(set(choice.partitions)):
             raise CommandError(f"{choice.topics[0]} has partitions 0 to {len(partitions) - 1}: name some of these")

@@ -77,7 +77,7 @@ class PartitionState:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Return the brokers of the replicas, or those after the move that is under way."""
+        """Return the brokers of the replicas, or the target brokers if a move is in progress."""
         return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
 
 
@@ -131,7 +131,7 @@ class ClusterReader:
         try:
             return self._brokers.ask_any(request, kind, REQUEST_TIMEOUT_S)
         except ClientError as error:
-            raise CommandError(f"no answer from {self.bootstrap} ({error}): see whether it is a broker") from None
+            raise CommandError(f"no answer from {self.bootstrap} ({error}): check that it is a broker") from None
 
     def read(self) -> ClusterState:
         cluster = self.ask(DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse)

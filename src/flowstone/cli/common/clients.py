@@ -98,8 +98,8 @@ def explain(error: KafkaError | KafkaException, bootstrap: str) -> CommandError:
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     if cause.code() in _UNREACHABLE:
         return CommandError(
-            f"no answer from {bootstrap} in time: see whether it is a broker, what it logs, and whether "
-            "it needs encryption or a login (--config FILE)"
+            f"no answer from {bootstrap} in time: check that it is a broker, see its log, and check whether it needs "
+            "encryption or a login (--config FILE)"
         )
     return CommandError(f"the broker refused: {cause.str() or cause.name()}")
 

@@ -68,7 +68,7 @@ def _stop_on_signals(stopping: threading.Event) -> None:
 
 
 class _Output:
-    """What a run prints: a line at its start, one per failure, one per REPORT_INTERVAL_S with rows, one at its end."""
+    """The output of a run: a line at its start, per failure, per REPORT_INTERVAL_S with rows, and at its end."""
 
     REPORT_INTERVAL_S = 10.0
 

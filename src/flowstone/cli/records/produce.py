@@ -179,4 +179,4 @@ def _send_all(source: _Source, sender: Sender, interrupts: Interrupts) -> None:
             problem = error
         sender.finish()
     if problem is not None:
-        raise CommandError(f"{problem}; what came before it is stored ({counted(sender.stored, 'record')})")
+        raise CommandError(f"{problem}; the records before it are stored ({counted(sender.stored, 'record')})")

@@ -81,7 +81,7 @@ class Reader:
             waited_s += POLL_S
             if waited_s >= SILENCE_MAX_S and not follow:
                 reason = f"no records from {self._bootstrap} for {SILENCE_MAX_S:.0f} s"
-                raise CommandError(f"{reason}: see what the broker logs")
+                raise CommandError(f"{reason}: see the broker's log")
         return [first, *self._consumer.consume(RECORDS_PER_CALL, 0)]
 
     def _is_beyond(self, message: Message, open_partitions: set[int], follow: bool) -> bool:

@@ -45,7 +45,9 @@ class Counts:
 
     @property
     def failed(self) -> dict[str, int]:
-        """How many rows failed each check, by `<node>.<expectation>`; for undecodable records `<source>.decoded`."""
+        """The number of rows that failed each check, by `<node>.<expectation>`; for undecodable records
+        `<source>.decoded`.
+        """
         unmet = {f"{step}.{name}": count for step, names in self.unmet.items() for name, count in names.items()}
         return {f"{source}.decoded": count for source, count in self.undecoded.items()} | unmet
 

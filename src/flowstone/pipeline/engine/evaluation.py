@@ -99,7 +99,7 @@ class Evaluation:
 
 
 def stand_in(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return a DataFrame with the columns and nothing in it, which the optimizer takes for a real one."""
+    """Return an empty DataFrame with these columns that the optimizer does not recognize as empty."""
     return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
 
 

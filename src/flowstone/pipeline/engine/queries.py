@@ -1,4 +1,4 @@
-"""Which streaming queries run a pipeline, and which steps each of them applies where.
+"""The streaming queries of a pipeline, and the steps that each of them applies.
 
 Spark runs one streaming plan for each query, and only that plan can keep state between micro-batches. A query therefore
 has a root: a source, or a step that keeps state. The streaming plan leads from the sources to the root. All other steps

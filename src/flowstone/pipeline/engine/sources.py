@@ -25,7 +25,7 @@ RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "
 
 @dataclass(frozen=True)
 class Range:
-    """Where the reading of a topic source starts and ends, as the Spark source's options have it (JSON of offsets)."""
+    """The start and end of a read from a topic source, as options of the Spark source (JSON of offsets)."""
 
     starting: str = "earliest"
     ending: str = "latest"  # for batches

@@ -1,4 +1,4 @@
-"""`backfill`: computes a table anew with the code as it is now, on the side, and swaps it in.
+"""`backfill`: recomputes a table with the current code at another path, then replaces the old table.
 
 The pipeline must not be running. The new table has the rows of all records from the beginning up to where the query
 has finished, so that the next run goes on from there without a gap and without a row twice. Readers see the old table
@@ -49,7 +49,9 @@ class _Work:
 def backfill(
     spark: SparkSession, model: PipelineModel, state: PipelineState, names: Sequence[str], start: str, offsets_max: int
 ) -> list[Backfilled]:
-    """Compute tables anew and swap them in. Raises PipelineError before anything is written if that cannot be done."""
+    """Recompute tables and replace the old ones. Raises PipelineError before anything is written if that is not
+    possible.
+    """
     sinks = chosen(model, names)
     for sink in sinks:
         finish_swap(sink)
@@ -79,7 +81,7 @@ def chosen(model: PipelineModel, names: Sequence[str]) -> tuple[Sink, ...]:
                 each.declared_at,
             )
     if not found:
-        raise PipelineError("the pipeline has no table to compute anew; use `replay --aside` for topics")
+        raise PipelineError("the pipeline has no table to recompute; use `replay --aside` for topics")
     return found
 
 

@@ -39,7 +39,7 @@ RETRIES = "flowstone.retries"
 
 @dataclass(frozen=True)
 class Retried:
-    """What a retry did. `letters_again` failed again; without an origin a letter cannot be retried."""
+    """The result of a retry. `letters_again` failed again; a letter without an origin cannot be retried."""
 
     letters: int
     rows_out: dict[str, int]
