@@ -10,6 +10,7 @@ status 503. Streams have limits of their own (`event_streams`).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ FINISH_TIMEOUT_S = 0.5
 PRINCIPAL = "flowstone.principal"
 UNAUTHORIZED, TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 401, 413, 415, 503
 HANDSHAKE_TIMEOUT_S = 5.0
+# Connections in a TLS handshake. Beyond it one is dropped for each new one, which may be a health probe.
+HANDSHAKES_MAX = 512
 
 
 class HttpServer:
@@ -78,7 +81,8 @@ class HttpServer:
             h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
         )
         self._acceptor: Acceptor | None = None
-        self._opening: set[asyncio.Task[Any]] = set()
+        # Connections whose TLS handshake is not complete, in order, with the address of each.
+        self._opening: dict[asyncio.Task[Any], str] = {}
 
     def open(self, sock: Socket) -> None:
         """Accept connections on a bound socket, those included that are already waiting."""
@@ -104,8 +108,10 @@ class HttpServer:
         if self._acceptor is not None:
             self._acceptor.close()
 
-    def _accepted(self, sock: Socket, _peer: str) -> None:
+    def _accepted(self, sock: Socket, peer: str) -> None:
         sock.setblocking(False)
+        if len(self._opening) >= HANDSHAKES_MAX:
+            self._drop_handshake()
         connection = partial(HttpConnection, self._config, self._state, {})
         context = None
         if self._context is not None:
@@ -116,12 +122,21 @@ class HttpServer:
             connection, sock, ssl=context, ssl_handshake_timeout=timeout_s
         )
         opening = asyncio.ensure_future(accepting)
-        self._opening.add(opening)
-        opening.add_done_callback(self._opened)
+        self._opening[opening] = peer.rpartition(":")[0]
+        opening.add_done_callback(partial(self._opened, sock))
 
-    def _opened(self, opening: asyncio.Task[Any]) -> None:
-        self._opening.discard(opening)
-        if not opening.cancelled():
+    def _drop_handshake(self) -> None:
+        """Close the oldest connection in a handshake, of the address with the most."""
+        counts = Counter(self._opening.values())
+        dropped = max(self._opening, key=lambda each: counts[self._opening[each]])
+        del self._opening[dropped]
+        dropped.cancel()
+
+    def _opened(self, sock: Socket, opening: asyncio.Task[Any]) -> None:
+        self._opening.pop(opening, None)
+        if opening.cancelled():
+            sock.close()
+        else:
             opening.exception()  # reset by the peer before its connection was made
 
 

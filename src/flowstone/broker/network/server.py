@@ -211,7 +211,7 @@ class Server:
                 connection.try_read()  # the loop itself may have been late: read what the client has sent first
             if _is_frame_late(connection, stalled_since):
                 connection.close("a request was not complete within connection.frame.timeout.ms")
-            elif self.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
+            elif connection.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
                 connection.close("a request arrived too slowly while others waited for queued.max.request.bytes")
             elif connection.is_finishing and connection.last_received < stalled_since:
                 connection.close()  # the client is gone, or its response would come too late

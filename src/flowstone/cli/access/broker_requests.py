@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from flowstone.cli.common.clients import REQUEST_TIMEOUT_S, check_reachable
-from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.errors import CommandError, refused
 from flowstone.client import ClientError
 from flowstone.client.brokers import Brokers
 from flowstone.errors import ErrorCode
@@ -48,4 +48,4 @@ def check(code: int, message: str | None) -> None:
             "authorizer.class.name=StandardAuthorizer, and name yourself in super.users"
         )
     if code:
-        raise CommandError(f"the broker refused: {message or ErrorCode(code).name}")
+        raise refused(code, message)

@@ -13,10 +13,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from flowstone.cli.common.clients import REQUEST_TIMEOUT_S, connect
-from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.errors import CommandError, refused
 from flowstone.client import ClientError
 from flowstone.client.brokers import Brokers
-from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
@@ -198,4 +197,4 @@ class ClusterReader:
 
 def check(code: int, message: str | None) -> None:
     if code:
-        raise CommandError(f"the broker refused: {message or ErrorCode(code).name}")
+        raise refused(code, message)

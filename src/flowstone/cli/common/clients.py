@@ -14,7 +14,7 @@ import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]
 
-from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.errors import CommandError, refused
 from flowstone.client.security import default_security
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -101,7 +101,7 @@ def explain(error: KafkaError | KafkaException, bootstrap: str) -> CommandError:
             f"no answer from {bootstrap} in time: check that it is a broker, see its log, and check whether it needs "
             "encryption or a login (--config FILE)"
         )
-    return CommandError(f"the broker refused: {cause.str() or cause.name()}")
+    return refused(cause.code(), cause.str() or cause.name())
 
 
 def fetch_metadata(admin: AdminClient, bootstrap: str) -> ClusterMetadata:

@@ -87,6 +87,8 @@ class Reader:
     def _is_beyond(self, message: Message, open_partitions: set[int], follow: bool) -> bool:
         """Return whether the message must be ignored; mark partitions that are read to their end."""
         error, partition, offset = message.error(), message.partition(), message.offset()
+        if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return True  # the library asks for a coordinator of a group that is not used
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise explain(error, self._bootstrap)
         if follow:

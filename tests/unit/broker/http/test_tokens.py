@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
+import socket
+import time
 
 import pytest
 
+from flowstone.broker.http import routes
 from flowstone.broker.http.tokens import HttpTokens, read_tokens
 from flowstone.client.security import ClientSecurity
 from flowstone.errors import ConfigError, StartupError
@@ -85,6 +89,22 @@ def test_a_request_without_a_valid_token_is_audited_without_what_it_sent(tmp_pat
 def test_a_token_has_the_permissions_of_its_user(broker, directory):
     assert ask(broker, directory, "/disks", TOKEN)[0] == 200
     assert ask(broker, directory, "/disks", f"{TOKEN}-of-bob")[0] == 403
+
+
+def test_handshakes_that_do_not_end_are_limited_and_health_is_answered(broker, directory, monkeypatch):
+    monkeypatch.setattr(routes, "HANDSHAKES_MAX", 20)
+    host, _, port = (broker.app.http_address or "").rpartition(":")
+    silent = [socket.create_connection((host, int(port)), 10) for _ in range(60)]
+    try:
+        assert ask(broker, directory, "/health")[0] == 200
+        ends = time.monotonic() + 3  # sooner than the time limit of a handshake
+        while (closed := sum(bool(select.select([each], [], [], 0)[0]) for each in silent)) < 40:
+            assert time.monotonic() < ends, f"{closed} of 60 are closed"
+            time.sleep(0.01)
+        assert len(broker.app._http._server._opening) <= 20
+    finally:
+        for each in silent:
+            each.close()
 
 
 def test_the_port_speaks_only_tls(broker):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import select
 import socket
 import struct
@@ -17,6 +18,7 @@ from flowstone.authentication.plain import encode
 from flowstone.authentication.scram import ScramClient, ScramMechanism, has_password, salted_password
 from flowstone.broker.authentication import mechanisms
 from flowstone.broker.loop.login_checks import LOGIN_CHECKS_MAX
+from flowstone.cli.up.log_output import _JsonFormatter, _LineFormatter
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import (
     MetadataRequest,
@@ -33,6 +35,7 @@ LISTENER = "SASL_PLAINTEXT"
 WAIT_S = 10.0
 REFUSED, ILLEGAL = ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.ILLEGAL_SASL_STATE
 PLAIN_OF_ADMIN, SCRAM_512 = encode(USER, PASSWORD), ScramMechanism.SHA_512
+FORMATTERS = {"text": _LineFormatter(), "json": _JsonFormatter()}
 BOB = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_bob="builder";'
 
 
@@ -288,3 +291,21 @@ def test_how_long_a_refusal_takes_tells_nothing_about_the_user(broker):
                 assert answer.error_code == REFUSED
     medians = sorted(map(median, took.values()))
     assert medians[-1] - medians[0] < 0.002, took  # deriving a key alone takes four milliseconds or more
+
+
+# Logs
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_a_user_name_forges_no_line_of_a_log(tmp_path, caplog, format_):
+    forged = "x\n2026-01-01T00:00:00Z INFO flowstone all is well\r\nx\u2028y\x1b[2J"
+    with secured_app(tmp_path, f"{LISTENER}://127.0.0.1:0") as app, app.client(LISTENER) as client:
+        handshake(client, "PLAIN")
+        assert authenticate(client, encode(forged, "guess")).error_code == REFUSED
+    (record,) = [each for each in caplog.records if "login from" in each.getMessage()]
+    line = FORMATTERS[format_].format(record)
+    assert "all is well" in line
+    assert len(line.splitlines()) == 1
+    assert "\x1b" not in line
+    audited = (tmp_path / "data" / "audit" / "audit.jsonl").read_text(encoding="utf-8")
+    assert len(audited.splitlines()) == len([json.loads(each) for each in audited.splitlines()]) == 1
