@@ -15,7 +15,6 @@ from typing import Self
 
 from flowstone.authentication.delegation_tokens import TOKEN_EXTENSION
 from flowstone.authentication.jaas import parse_jaas
-from flowstone.config.properties import parse_properties
 from flowstone.errors import ConfigError
 from flowstone.ports.pem_source import PemSource
 from flowstone.ports.tls_contexts import client_context
@@ -218,6 +217,9 @@ def _with_login(security: ClientSecurity, values: Mapping[str, str]) -> ClientSe
 
 def read_properties(path: str) -> dict[str, str]:
     """Return the properties in a file. Raises ConfigError, without their values, if it is unusable."""
+    # Its package has all settings of brokers, whose tables take longer to build than everything else that is imported.
+    from flowstone.config.properties import parse_properties
+
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

@@ -78,12 +78,20 @@ class Evaluation:
         return found
 
     def count(self, more: Mapping[str, DataFrame] | None = None) -> Counts:
-        """Count the rows that fail, and those of `more`, in one Spark job.
+        """Count the rows that fail, and those of `more`. Raises ExpectationFailed as `check` does."""
+        counts = self.check(more or {})
+        counts.complete()
+        return counts
+
+    def check(self, more: Mapping[str, DataFrame]) -> Counts:
+        """Count the rows that fail, and those of `more` of which the number follows from them.
 
         Raises ExpectationFailed if an expectation that fails the pipeline is not met.
         """
-        counts = count(self.decoded, self.frames, self.checked, more or {})
+        counts = count(self.decoded, self.frames, self.checked, more)
         self._refuse_failures(counts)
+        if not self.decoded and not self.checked:  # nothing was read yet, and it is to be read by one job
+            counts.complete()
         return counts
 
     def _refuse_failures(self, counts: Counts) -> None:
@@ -100,7 +108,11 @@ class Evaluation:
 
 def stand_in(spark: SparkSession, schema: StructType) -> DataFrame:
     """Return an empty DataFrame with these columns that the optimizer does not recognize as empty."""
-    return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    session: Any = spark._jsparkSession  # PySpark would start a job for its own rows
+    rows = spark.sparkContext._jsc.emptyRDD()
+    return DataFrame(session.createDataFrame(rows, session.parseDataType(schema.json())), spark)
 
 
 def are_records_needed(evaluation: Evaluation, sinks: tuple[Sink, ...], given: DataFrame) -> bool:

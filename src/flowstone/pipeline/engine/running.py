@@ -132,7 +132,7 @@ class _Body:
         try:
             evaluation = _evaluate(self._model, self._query, rows, has_records=self._needs_records)
             outputs = {each.name: evaluation.frames[each.input] for each in self._query.sinks}
-            counts = evaluation.count({ROWS_IN: rows, **outputs})
+            counts = evaluation.check({ROWS_IN: rows, **outputs})
             write_all(self._model, self._query, evaluation, counts, batch)
         finally:
             release()

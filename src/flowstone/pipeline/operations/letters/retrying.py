@@ -174,9 +174,11 @@ def _is_of(origin: TopicSource) -> Column:
 
 def _write_back(model: PipelineModel, rows: DataFrame, record: LettersRecord) -> Retried:
     """Write the letters to their topics as new records, with the number of retries in a header."""
+    from pyspark_flowstone.placement import Part
+
     topics = sorted(each[0] for each in rows.select(f"{RECORD}.topic").distinct().collect())
     named = rows.select(*(f"{RECORD}.{each}" for each in COLUMNS))
-    parts = [(topic, named.where(named["topic"] == topic)) for topic in topics]
+    parts = [Part(topic, named.where(named["topic"] == topic)) for topic in topics]
     write_records(model, parts, _batch(model.name, model, record))
     return Retried(0, {}, 0)
 
