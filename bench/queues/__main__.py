@@ -2,8 +2,8 @@
 
 Kafka's own share consumers read one partition. Measured are records per second and the broker's processor time with 1,
 8 and 64 consumers, which acknowledge in batches or one by one, the time from produce to delivery, and what ordering by
-key costs, and one stuck key (Flowstone only). Writes JSON, Markdown and SVG to bench/results; docs/benchmarks.md describes
-the method.
+key and one stuck key cost (Flowstone only). Writes JSON, Markdown and SVG to bench/results; docs/benchmarks.md
+describes the method.
 """
 
 from __future__ import annotations
