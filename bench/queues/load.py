@@ -8,6 +8,7 @@ from __future__ import annotations
 import queue
 import subprocess
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,7 @@ class ShareLoad:
     acknowledgement: str = "batches"
     ordering: str = "none"
     batch_bytes: int = 16_384
+    keys: int = 10_000
 
 
 def compile_load(directory: Path) -> None:
@@ -58,7 +60,7 @@ class Consumers:
         words = (server.address, topic, f"group-of-{topic}", load.consumers, load.acknowledgement, load.ordering)
         self._process = subprocess.Popen(
             [java_command(), HEAP, "-cp", f"{classes}:{kafka_classpath()}", "ShareLoad",
-             *map(str, words), str(load.batch_bytes)],
+             *map(str, words), str(load.batch_bytes), str(load.keys)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self._process.stdout is not None
@@ -73,17 +75,36 @@ class Consumers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()  # the program ends with its input
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()  # the program ends with its input
         try:
             self._process.wait(STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
-    def consume(self, records: int, seconds: int) -> Figures:
-        """Consume so many records, or for so long; return the rate and the broker's processor time."""
-        self._say(f"fill {records}")
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def consume(self, records: int, seconds: int, *, filled: int = 0, is_one_held: bool = False) -> Figures:
+        """Consume so many records, or for so long; return the rate and the broker's processor time.
+
+        Before that there are `filled` records, or as many as are consumed. With `is_one_held` another member has taken
+        one of them and keeps it meanwhile.
+        """
+        self._say(f"fill {filled or records}")
         self._expect("filled")
+        if is_one_held:
+            self._say("hold 1")
+            self._expect("holding")
+        figures = self._consume(records, seconds)
+        if is_one_held:
+            self._say("release 1")
+            self._expect("released")
+        return figures
+
+    def _consume(self, records: int, seconds: int) -> Figures:
         self._say(f"consume {records} {seconds}")
         self._expect("first")
         cpu_before = self._server.cpu_seconds()

@@ -29,7 +29,6 @@ PARTITIONS, MEMBERS, KEYS = 2, 2, 40
 RECORDS_PER_BATCH, PRODUCE_INTERVAL_S = 8, 0.25
 DELIVERY_COUNT_LIMIT = 10
 GROUPS = (Group("free", False, DELIVERY_COUNT_LIMIT, 0.0), Group("keyed", True, DELIVERY_COUNT_LIMIT, 0.0))
-SETTINGS = {"share.coordinator.state.topic.num.partitions": "3"}
 GROUP_RESOURCE = 32
 BEGIN_S_MAX, GOING_S_MAX, FINISH_S_MAX = 60.0, 60.0, 180.0
 # Locks of what members keep last so long; after a longer silence nothing is left.
@@ -68,6 +67,10 @@ class QueueWork:
             deliveries = sum(each.count for records in self.history.records.values() for each in records.values())
             finished = self.history.finished_count
         return {"produced": self.produced_count, "deliveries": deliveries, "finished": finished}
+
+    @property
+    def all_partitions(self) -> list[TopicPartition]:
+        return [*self.partitions, *self.letters]
 
     def close(self) -> None:
         self._ended.set()
@@ -193,6 +196,8 @@ class QueueWork:
 
     def check_disks(self, copies: Mapping[TopicPartition, list[bytes]]) -> None:
         """Hold the end of everything to what is known: the batches of tasks and letters on the disks."""
+        if not all(partition in copies for partition in self.all_partitions):
+            return  # one cannot be read, which is an anomaly of its own
         stored = {
             partition: StoredTasks(frozenset(each.offset for each in _records(copies[partition])), frozenset())
             for partition in self.partitions

@@ -70,28 +70,25 @@ class KeyIndex:
             for key in keys:
                 del self._heads[key]
             return []
-        found = [
-            head for offset, key in enumerate(keys, first) if key and (head := self._follow(key, offset)) is not None
-        ]
-        # A record that became a head and was finished after that is none.
-        return spans_of(sorted(each for each in found if not first <= each <= last))
-
-    def _follow(self, key: int, offset: int) -> int | None:
-        """Remove a record of a key; return the next one if that is the head now."""
-        followers = self._followers.get(key)
-        if self._heads[key] != offset:  # its head is older, which retention would have deleted before
-            assert followers is not None
-            followers.remove(offset)
-            if not followers:
-                del self._followers[key]
-            return None
-        if followers is None:
-            del self._heads[key]
-            return None
-        head = self._heads[key] = followers.popleft()
-        if not followers:
-            del self._followers[key]
-        return head
+        heads, followers, found = self._heads, self._followers, list[int]()
+        for offset, key in enumerate(keys, first):
+            if not key:
+                continue
+            waiting = followers.get(key)
+            if waiting is None:
+                del heads[key]
+            elif heads[key] == offset:
+                head = heads[key] = waiting.popleft()
+                if head > last:  # otherwise it is finished below
+                    found.append(head)
+                if not waiting:
+                    del followers[key]
+            else:  # its head is older, which retention would have deleted before
+                waiting.remove(offset)
+                if not waiting:
+                    del followers[key]
+        found.sort()
+        return spans_of(found)
 
     def drop_before(self, offset: int) -> None:
         """Note that all records before an offset are finished."""
