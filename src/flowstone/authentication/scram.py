@@ -112,7 +112,7 @@ class ScramServer:
         self.extensions: dict[str, str] = {}
 
     def parse_first(self, message: bytes) -> None:
-        """Note the user and the extensions that the client's first message names. Raises ScramError."""
+        """Record the user and the extensions that the client's first message names. Raises ScramError."""
         _check_length(message)
         header, bare = _split_header(message)
         authorization, fields = _name(header.get("a", "")), _fields(bare.decode("utf-8", "strict"))

@@ -148,7 +148,7 @@ def default_security() -> ClientSecurity:
 
 
 def set_default_security(security: ClientSecurity) -> None:
-    """Have connections of this process use `security` if they are given nothing else."""
+    """Use `security` for connections of this process that are given no other."""
     global _default
     _default = security
 

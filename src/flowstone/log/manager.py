@@ -238,12 +238,12 @@ class LogManager:
             directory.note_published([each for each, log in directory.logs.items() if log.branch_point is not None])
 
     def note_published(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """Note that the metadata has the topic of branched or restored partitions: a start never deletes them now."""
+        """Record that the metadata has the topic of branched or restored partitions: a start never deletes them now."""
         for directory in self.directories:
             directory.note_published([each for each in topic_partitions if each in directory.logs])
 
     def expect(self, partitions: Iterable[tuple[TopicPartition, bytes]]) -> None:
-        """Note which partitions exist, with their topics' ids, at the start; one that is not here may be in a missing
+        """Record which partitions exist, with their topics' ids, at the start; one that is not here may be in a missing
         directory.
 
         A partition without an append has no directory; while one is missing, the two cases cannot be told apart.

@@ -78,7 +78,7 @@ class FileSyncs(Generic[Token]):
         loop.add_reader(self._wake_read, self._woken)
 
     def submit(self, token: Token, files: Sequence[File]) -> None:
-        """Have one thread sync these files, one after the other."""
+        """Let one thread sync these files, one after the other."""
         self._tickets += 1
         self._under_way[self._tickets] = token, files
         descriptors = array("q", [file.fileno() for file in files])

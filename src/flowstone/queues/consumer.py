@@ -210,7 +210,7 @@ class Consumer:
         self._arrange()
 
     def _arrange(self) -> None:
-        """Have each leader's session fetch from the partitions that it leads and that are assigned."""
+        """Assign to each leader's session the assigned partitions that it leads."""
         assert self._topic is not None
         by_leader: dict[Address, set[Place]] = {}
         for place in self._assigned:
@@ -275,7 +275,7 @@ class Consumer:
             self.handoff.put(tasks)
 
     def lost(self, tasks: list[Task], reason: str) -> None:
-        """Note that these tasks are locked for this process no longer: the broker delivers them again."""
+        """Record that these tasks are locked for this process no longer: the broker delivers them again."""
         for task in tasks:
             self._active.pop(task, None)
             timer = self._delayed.pop(task, None)

@@ -100,7 +100,7 @@ class LeaderSession:
             self.wake()
 
     def settle(self, place: Place, offset: int, outcome: Outcome) -> bool:
-        """Have an outcome sent; return whether the record is still held."""
+        """Send an outcome with the next request; return whether the record is still held."""
         is_held = self.held.settle(place, offset, outcome)
         self.wake()
         return is_held
@@ -117,7 +117,7 @@ class LeaderSession:
         self._woken.set()
 
     def stop(self) -> None:
-        """Have `run` return everything that is held, end the session, and return."""
+        """Make `run` release everything that is held, end the session, and return."""
         self._is_stopping = True
         self.wake()
         if not len(self.held):  # a fetch may wait for a while, and the broker ends a session with its connection

@@ -175,13 +175,13 @@ class LocalReplica:
     # The end of the log
 
     def appended(self, size_bytes: int) -> None:
-        """Note an append that is not committed yet, and tell the watchers of the log's end."""
+        """Record an append that is not committed yet, and tell the watchers of the log's end."""
         self._positions.remember_end()
         if self._watchers_end is not None:
             self._watchers_end.advanced(size_bytes)
 
     def replicated(self, record_count: int) -> None:
-        """Note `record_count` records copied from the leader, and request the flush that `flush.messages` demands."""
+        """Record `record_count` records copied from the leader, and request the flush that `flush.messages` demands."""
         self._positions.remember_end()
         if self.log.config.flush_messages == 1:
             self._flusher.request(self.log)
@@ -189,7 +189,7 @@ class LocalReplica:
             self._flusher.appended(self.log, record_count)
 
     def was_cut(self) -> None:
-        """Note that the log was cut: the high watermark is not above its end."""
+        """Record that the log was cut: the high watermark is not above its end."""
         self._positions.forget()
         self.high_watermark = self._within_log(self.high_watermark.offset)
         self._told_stable_offset = min(self._told_stable_offset, self.high_watermark.offset)
@@ -275,7 +275,7 @@ class LocalReplica:
             raise ApiError(self.closed_with)
 
     def append_refused(self, error: ApiError) -> None:
-        """Note whether an append was refused for lack of space."""
+        """Record whether an append was refused for lack of space."""
         if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
             return
         if not self.is_full:
@@ -284,7 +284,7 @@ class LocalReplica:
         self._on_full(self.log)
 
     def append_taken(self) -> None:
-        """Note an append after one that was refused for lack of space."""
+        """Record an append after one that was refused for lack of space."""
         self.is_full = False
         logger.warning("partition %s accepts records again", self.topic_partition)
 

@@ -260,7 +260,7 @@ class Partition:
     # The high watermark
 
     def flushed(self) -> None:
-        """Note that more of the log has been flushed."""
+        """Record that more of the log has been flushed."""
         local = self.local
         if local.fault is not None or self.log.config.flush_messages > 1:
             return

@@ -58,7 +58,7 @@ class ReplicaFetcher:
         self._task = asyncio.ensure_future(self._run())
 
     def changed(self, *, is_urgent: bool) -> None:
-        """Note that there may be something new to fetch."""
+        """Record that there may be something new to fetch."""
         self._changed.set()
         if is_urgent and self._is_asking and self._interrupting is None:
             self._interrupting = self._clock.call_later(INTERRUPT_AFTER_S, self._interrupt)

@@ -109,7 +109,7 @@ class StartTrackingReader(DataSourceStreamReader):
         self._reader.stop()
 
     def _fix_end(self, limit: ReadLimit) -> None:
-        """Note that the run ends where its first end was. Raises OptionError if it has a limit."""
+        """Record that the run ends where its first end was. Raises OptionError if it has a limit."""
         if not isinstance(limit, ReadAllAvailable):
             raise OptionError(
                 f"maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger: PySpark {pyspark.__version__} reads "

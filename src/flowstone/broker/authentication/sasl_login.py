@@ -112,7 +112,7 @@ class SaslLogin:
             raise LoginRefused("the client logs in again as another user")
 
     def _logged_in(self, outcome: Authenticated) -> int:
-        """Note the user, and return how long the session lasts in ms."""
+        """Record the user, and return how long the session lasts in ms."""
         now_s, is_first = self._clock.monotonic(), self.state is not LoginState.DONE
         limits = [self._security.reauth_ms] if self._security.reauth_ms else []
         if outcome.expires_at_ms is not None:

@@ -112,7 +112,7 @@ class AddedPartitions(Entries):
 
 
 class CoordinatorKeys(Entries):
-    """FindCoordinator since version 4: one key for each coordinator."""
+    """Guard of FindCoordinator since version 4: one key for each coordinator."""
 
     def __init__(self) -> None:
         super().__init__("coordinator_keys", name=None)
@@ -207,7 +207,7 @@ class CreatedTopics(Entries):
 
 
 class DescribedGroups(Entries):
-    """DescribeGroups, with the operations that the client may do with each group."""
+    """Guard of DescribeGroups: adds the operations that the client may perform on each group."""
 
     def __init__(self) -> None:
         super().__init__("groups", GROUP_DESCRIBE, name=None)

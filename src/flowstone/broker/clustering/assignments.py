@@ -61,7 +61,7 @@ class Assignments:
         self._working: asyncio.Task[None] | None = None
 
     def open_all(self, image: ClusterImage, deleted_topic_ids: Container[bytes] | None = None) -> None:
-        """Open this broker's partitions at the start, and delete those that a crash left of deleted topics.
+        """Open this broker's partitions at the start, and delete partitions of deleted topics that a crash left.
 
         `deleted_topic_ids` are the topics that the metadata log is known to delete. Other topics may be missing because
         the log has lost its end. None in a cluster, whose metadata is on other disks too.
@@ -96,7 +96,7 @@ class Assignments:
                 self._remove(topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """Open, configure and close the partitions that a change concerns; of many partitions, the last ones later.
+        """Open, configure and close the partitions that a change concerns, in several slices if they are many.
 
         `settled` waits for those.
         """

@@ -81,9 +81,7 @@ class FullDisks:
                 task.cancel()
 
     def is_full(self, partition: Partition) -> bool:
-        """Return whether this broker's full disk must keep the partition's replica from following, and from leading if
-        possible.
-        """
+        """Return whether the replica is on a full disk: it must not follow, and leads only if no other replica can."""
         if not self._below_floor and not self._out_of_space:
             return False
         path = posixpath.dirname(partition.log.path)
@@ -94,7 +92,7 @@ class FullDisks:
     # Events
 
     def floor_passed(self, path: str, *, is_below: bool) -> None:
-        """Note that a log directory has fallen below the floor of free space, or risen above it."""
+        """Record that a log directory has fallen below the floor of free space, or risen above it."""
         if is_below:
             self._below_floor.add(path)
             self._check_soon()
@@ -103,7 +101,7 @@ class FullDisks:
             self._follow_again(path)
 
     def append_failed(self, log: PartitionLog) -> None:
-        """Note that an append to a log failed for lack of space."""
+        """Record that an append to a log failed for lack of space."""
         path = posixpath.dirname(log.path)
         if path not in self._out_of_space:
             self._out_of_space.add(path)

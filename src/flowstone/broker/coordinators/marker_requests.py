@@ -72,7 +72,7 @@ class MarkersInFlight:
         return WriteTxnMarkersRequest(markers=[_marker_of(group) for group in self._groups])
 
     def sent(self, asking: asyncio.Future[WriteTxnMarkersResponse]) -> None:
-        """Note that the request waits for its response."""
+        """Record that the request waits for its response."""
         self._asking = asking
 
     def take_out(self, markers: Iterable[QueuedMarker]) -> None:

@@ -244,7 +244,7 @@ class MarkerSender:
         self._answered({marker: _code_of(written)})
 
     async def _send_to(self, node_id: int, batch: Sequence[QueuedMarker]) -> None:
-        """Have another broker write the markers, and return when it has answered or need not answer any more."""
+        """Request markers from another broker; return when it has responded, or need not respond any more."""
         in_flight = self._in_flight[node_id] = MarkersInFlight(batch)
         asked = self._peers.ask(node_id, in_flight.request(), WriteTxnMarkersResponse, REQUEST_TIMEOUT_S)
         asking = asyncio.ensure_future(asked)

@@ -203,7 +203,7 @@ class Admission:
         return True
 
     def forget(self, connection: Connection) -> None:
-        """Note that the connection is closed."""
+        """Record that the connection is closed."""
         self._logins.pop(connection, None)
 
     def _logged_in(self, connection: Connection, reading: ReadingInTurns) -> None:

@@ -157,7 +157,7 @@ class Server:
             self._all_closed.set()
 
     def leave(self, host: str) -> None:
-        """Note that a connection of the host is closed, or its TLS handshake has failed."""
+        """Record that a connection of the host is closed, or its TLS handshake has failed."""
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]

@@ -153,7 +153,7 @@ class ClientSession:
             self.on_closed.append(callback)
 
     def closed(self) -> None:
-        """Note that the connection is closed."""
+        """Record that the connection is closed."""
         self.is_closed = True
         callbacks, self.on_closed = self.on_closed, None
         for callback in callbacks or ():

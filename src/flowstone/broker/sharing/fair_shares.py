@@ -24,12 +24,12 @@ class FairShares:
         self._typical = 0.0  # of all members
 
     def delivered(self, member: str, now_s: float) -> None:
-        """Note that a member has been given records."""
+        """Record that a member has been given records."""
         if member not in self._begun:
             self._begun[member] = now_s, 0
 
     def acknowledged(self, member: str, count: int, has_more: bool, now_s: float) -> None:
-        """Note that a member has acknowledged records; `has_more` says whether it still holds others."""
+        """Record that a member has acknowledged records; `has_more` says whether it still holds others."""
         begun = self._begun.get(member)
         if begun is None:
             return

@@ -21,7 +21,7 @@ class LockQueue:
         self._locks: deque[tuple[int, int, int]] = deque()  # (deadline, first, last)
 
     def add(self, deadline_ms: int, first: int, last: int) -> None:
-        """Note that these records are locked until `deadline_ms`."""
+        """Record that these records are locked until `deadline_ms`."""
         locks = self._locks
         is_out_of_order = bool(locks) and locks[-1][0] > deadline_ms
         locks.append((deadline_ms, first, last))

@@ -96,7 +96,7 @@ class ShareFetching(Promise[Any]):
         return result
 
     def acknowledge(self, place: Place, durable: Promise[ErrorCode] | None) -> None:
-        """Have the response wait until the acknowledgements of a partition are durable."""
+        """Delay the response until the acknowledgements of a partition are durable."""
         result = self.result_of(place)
         if durable is not None:
             self._acknowledging += 1
@@ -226,7 +226,7 @@ class ShareFetching(Promise[Any]):
         self._wait_if_nothing()
 
     def _read_cold(self, led: LedSharePartition, cold: NotCached) -> None:
-        """Have a worker read what the page cache lacks, and fetch again."""
+        """Let a worker read the bytes that the page cache lacks, and fetch again."""
         self._cold_reads += 1
         if self._cold_reads > COLD_READS_MAX:
             self._end_fetch()

@@ -84,7 +84,7 @@ class SharePartitions:
         return led
 
     def forget(self, key: MemberKey, place: Place) -> None:
-        """Note that a session does not fetch from a partition any more; its member keeps what it has acquired."""
+        """Record that a session does not fetch from a partition any more; its member keeps what it has acquired."""
         led = self._led.get(ShareKey(key.group_id, *place))
         if led is not None:
             led.sessions.discard(key)

@@ -119,7 +119,7 @@ def _is_default(context: typer.Context, parameter: str) -> bool:
 
 
 def use(config: str | None, profile: str | None) -> str | None:
-    """Connect as the file or the profile says; return the servers that it names, or None. Raises CommandError."""
+    """Use the connection properties of the file or the profile; return its servers, or None. Raises CommandError."""
     if config is not None and profile is not None:
         raise CommandError("--config and --profile: name one of them, not both")
     global _http_token, _file

@@ -61,7 +61,7 @@ class QuotaResult(NamedTuple):
 def alter_quotas(
     image: ClusterImage, alterations: Sequence[QuotaAlteration]
 ) -> tuple[list[MetadataRecord], list[QuotaResult]]:
-    """Return the records that make the valid ones of these changes, and the result of each."""
+    """Return the records for the valid changes, and the result of each change."""
     records: list[MetadataRecord] = []
     results = []
     new_entities: set[QuotaEntity] = set()

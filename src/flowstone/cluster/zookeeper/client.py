@@ -122,7 +122,7 @@ class ZooKeeperClient:
             self._end()
 
     async def release(self) -> None:
-        """Note that one of the client's users has finished; the last one closes it."""
+        """Record that one of the client's users has finished; the last one closes it."""
         self._users -= 1
         if not self._users:
             await asyncio.to_thread(self.close)

@@ -1,4 +1,4 @@
-"""Writes a broker's own metadata into an empty ZooKeeper at an operator's request. Waits.
+"""Writes a broker's own metadata into an empty ZooKeeper at an operator's request. Blocks the caller.
 
 Two occasions: a single broker grows into a cluster, and a cluster's ZooKeeper has lost its data. In both the image goes
 in as the first snapshot, and the log goes on after it as if nothing had happened. The brokers it names are not members
@@ -29,7 +29,7 @@ def found_from_file_home(connect: str, copy: LocalCopy, clock: Clock) -> Cluster
 
 
 def restore_from_local_copy(connect: str, copy: LocalCopy, clock: Clock) -> ClusterImage:
-    """Restore what ZooKeeper has lost from a stopped broker's copy. Raises StartupError if that is not possible.
+    """Restore the metadata in ZooKeeper from a stopped broker's copy. Raises StartupError if that is not possible.
 
     The copy has what its broker had learned. Later decisions, which only other brokers had learned, are lost: restore
     from the newest copy.

@@ -133,7 +133,7 @@ class TransactionShard:
     def markers_written(
         self, now_ms: int, task: SendMarkers, partitions: Iterable[TopicPartition]
     ) -> TransactionEffects:
-        """Note the partitions of a task that need no marker any more: it is committed, or the partition was deleted."""
+        """Record partitions of a task that need no marker any more: it is committed, or the partition was deleted."""
         turn = Turn(self._state, now_ms)
         endings.markers_written(turn, task, partitions)
         return turn.effects

@@ -204,7 +204,7 @@ class DirectoryLogs:
         return not self._files.exists(f"{self.partition_path(topic_partition)}/{UNPUBLISHED}")
 
     def note_published(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Note in the background that the topics of branched or restored partitions are in the metadata now."""
+        """Record in the background that the topics of branched or restored partitions are in the metadata now."""
         paths = [f"{self.partition_path(each)}/{UNPUBLISHED}" for each in topic_partitions]
         if paths and self.fault is None:
             self.housekeeping.in_background(partial(_remove_files, self._files, paths))

@@ -99,7 +99,7 @@ class ReplicaMoves:
         self.bytes_per_s = LONG_MAX
 
     def want_in(self, topic_partition: TopicPartition, directory: DirectoryLogs) -> None:
-        """Note the directory in which a partition is to be created when it comes to this broker.
+        """Record the directory in which a partition is to be created when it comes to this broker.
 
         Raises StorageFault if there are too many such notes.
         """

@@ -95,7 +95,7 @@ class SteadyClock:
         return max(self._clock.time_ms(), self._expected_ms())
 
     def appended(self, timestamp_ms: int) -> None:
-        """Note the newest timestamp that a client gave a record of some log."""
+        """Record the newest timestamp that a client gave a record of some log."""
         if self._doubted_since_s is not None and abs(timestamp_ms - self._expected_ms()) <= TOLERANCE_S * 1000:
             self._contradicted_s = self._clock.monotonic()
 
@@ -105,7 +105,7 @@ class SteadyClock:
         return self._clock.monotonic() < self._witness_until_s
 
     def newest_record(self, timestamp_ms: int) -> None:
-        """Note the newest timestamp of all records that this broker has."""
+        """Record the newest timestamp of all records that this broker has."""
         if self.needs_witness:
             self._witness_until_s = -math.inf
             if not self.is_in_doubt:

@@ -106,7 +106,7 @@ class Segment:
             self.note_found(self.size_bytes, header)
 
     def note(self, position: int, base_offset: int, size_bytes: int, last_offset: int, timestamp: int) -> None:
-        """Note that a batch lies at `position`, the segment's end; `timestamp` is its newest."""
+        """Record that a batch lies at `position`, the segment's end; `timestamp` is its newest."""
         assert position == self.size_bytes
         if position == 0:
             self.first_timestamp = timestamp
@@ -171,7 +171,7 @@ class Segment:
         self.transactions.write(even_if_empty=has_transactions)
 
     def seal(self) -> None:
-        """Note that no append follows; the indexes have been written."""
+        """Record that no append follows; the indexes have been written."""
         self.indexes.seal()
         self.transactions.seal()
 

@@ -90,7 +90,7 @@ def open_session(model: PipelineModel, master: str = "", *, is_brief: bool = Fal
 
 
 def ship(model: PipelineModel) -> None:
-    """Have the functions of pipeline.py and of the modules beside it sent to Spark's workers by value.
+    """Send the functions of pipeline.py and of the modules beside it to Spark's workers by value.
 
     The workers cannot import pipeline.py itself, which has a name of its own.
     """

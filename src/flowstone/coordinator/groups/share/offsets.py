@@ -78,7 +78,7 @@ def begin_deletion(turn: Turn, token: Any, group_id: str, topic_ids: frozenset[b
 
 
 def end_reset(turn: Turn, token: Any, group_id: str, partitions: TopicPartitions) -> None:
-    """Note that the state of these partitions exists."""
+    """Record that the state of these partitions exists."""
     group = turn.shard.groups.get(group_id)
     if isinstance(group, ShareGroup):
         states.initialized(turn, group, partitions)
