@@ -184,7 +184,7 @@ def test_a_single_broker_grows_into_a_cluster_and_its_topics_get_more_replicas(
     assert "is in use" in shell.run(*found, fails=True)
     shell.end(shell.started[0])
     assert "with 1 topic\n" in shell.run(*found)
-    assert "not that of a broker on its own" in shell.run(*found, fails=True)
+    assert "not the metadata of a single broker" in shell.run(*found, fails=True)
 
     shell.bootstrap = ""
     for node_id in ("1", "2", "3"):

@@ -107,7 +107,7 @@ def test_a_profile_replaces_the_file(secured, run, monkeypatch):
     ("arguments", "reason"),
     [
         (("--config", "missing.properties"), "cannot read the properties file missing.properties: No such file"),
-        (("--profile", "../x"), "is no name of a profile"),
+        (("--profile", "../x"), "is not a profile name"),
         (("--profile", "none"), "there is no profile none"),
         (("--profile", "a", "--config", "b"), "name one of them, not both"),
     ],
