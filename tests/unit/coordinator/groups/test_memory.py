@@ -219,7 +219,7 @@ def commit_at_limit(groups: Groups, growth_bytes: int, metadata: str | None, cod
     assert groups.budget.used_bytes == used_bytes + growth_bytes
 
 
-def test_a_commit_is_accepted_if_what_it_adds_has_room_to_the_byte() -> None:
+def test_a_commit_is_accepted_if_the_memory_that_is_left_suffices_to_the_byte() -> None:
     groups = Groups(MIB)
     offset_bytes = OFFSET_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * 10
     new_bytes = GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES + offset_bytes

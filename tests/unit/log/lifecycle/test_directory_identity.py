@@ -123,9 +123,7 @@ def test_a_disk_that_fails_is_a_fault_of_the_directory_and_its_lock_is_given_bac
     made.close()
     files.fails = True
     for use in (lambda: made.format(IDENTITY), made.open):
-        with pytest.raises(
-            StorageFault, match="/data cannot be used: the disk has failed: /data/x"
-        ):
+        with pytest.raises(StorageFault, match="/data cannot be used: the disk has failed: /data/x"):
             use()
     files.fails = False
     LogDirectory(files, "/data").open()
