@@ -1,133 +1,206 @@
-"""`python -m bench.queues`: consumes a topic with share groups, on Flowstone and on Apache Kafka in turns.
+"""`python -m bench.queues`: share groups of Flowstone and Apache Kafka side by side, with gates.
 
-Kafka's own share consumer (its performance tool, one JVM with 1, 8 or 64 consumers) reads one partition from the
-beginning and acknowledges in batches. Reported are records per second between the first and the last record, and the
-broker's processor time per million records. Both brokers have their defaults and do not flush. The order of the brokers
-alternates from round to round; the ratio is of medians.
+Kafka's own share consumers read one partition. Measured are records per second and the broker's processor time with 1,
+8 and 64 consumers, which acknowledge in batches or one by one, the time from produce to delivery, and what ordering by
+key and one stuck key cost (Flowstone only). Writes JSON, Markdown and SVG to bench/results; docs/benchmarks.md
+describes the method.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
 
-from scripts.fetch_kafka import java_command, kafka_classpath
+from scripts.fetch_kafka import KAFKA_VERSION
 
+from bench.cases import Case
+from bench.command import Outcome, carry_out
+from bench.connection import Connection
+from bench.load import Figures
 from bench.modes import FLOWSTONE, KAFKA, NOT_FLUSHED
-from bench.queues.filling import fill
+from bench.queues.gates import BATCHES, DELIVERY, EACH, KEYS, LARGE, STUCK, verdicts
+from bench.queues.load import Consumers, ShareLoad, compile_load
+from bench.rounds import Turns
 from bench.servers import Flowstone, Kafka, Server
+from bench.topics import create
+from bench.workloads import Workload
 
-CONSUMERS = (1, 8, 64)
-RECORDS, ROUNDS = 1_000_000, 3
-TOOL = "org.apache.kafka.tools.ShareConsumerPerformance"
-CONFIG_TOOL = "kafka.admin.ConfigCommand"
-TIMEOUT_SECONDS = 300
-# Gates of throughput, at least, and of processor time, at most, as ratios of Flowstone's to Kafka's.
-RATE_GATE, CPU_GATE = 1.2, 0.8
+TITLE = "Share groups of Flowstone and Apache Kafka side by side"
+SERVERS: dict[str, type[Server]] = {FLOWSTONE: Flowstone, KAFKA: Kafka}
+# One broker cannot have the three replicas that both brokers give `__share_group_state` by default.
 ONE_REPLICA = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
+CONSUMERS = (1, 8, 64)
+NAMES = (BATCHES, EACH, LARGE, DELIVERY, KEYS, STUCK)
+OURS = (KEYS, STUCK)  # Kafka has no key ordering
+LARGE_BATCH_BYTES = 1_000_000
+# A round of records that are acknowledged one by one ends after some time: its rate depends on round trips.
+ROUND_SECONDS_MAX, EACH_SECONDS = 60, 3
+# Of a round with a stuck record, all within the lookahead of 100,000 offsets; those of its key remain.
+STUCK_KEYS, STUCK_FILLED, STUCK_CONSUMED = 1_000, 95_000, 90_000
+STUCK_CONSUMERS, STUCK_TURNS = 8, 2
+RATE = 1_000  # records per second of `delivery`, which both brokers can deliver
+ROUNDS, QUICK_ROUNDS, QUICK_SHARE = 5, 3, 3
 
 
-class Round:
-    """One consumption of the whole topic by a group of its own."""
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The records of one round."""
 
-    def __init__(self, server: Server, topic: str, group: str, consumers: int, records: int) -> None:
-        begin_at_the_start(server, group)
-        before = server.cpu_seconds()
-        done = subprocess.run(
-            [
-                *(java_command(), "-Xmx1G", "-cp", kafka_classpath(), TOOL, "--bootstrap-server", server.address),
-                *("--topic", topic, "--group", group, "--num-records", str(records), "--threads", str(consumers)),
-                *("--timeout", "60000", "--hide-header"),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=True,
-        )
-        self.cpu_per_million = (server.cpu_seconds() - before) / records * 1_000_000
-        self.rate = _rate(done.stdout)
+    records: int = 600_000
+    each: int = 60_000
+    delivery: int = 3_000
+
+    def smaller(self, share: int) -> Sizes:
+        return Sizes(self.records // share, self.each // share, self.delivery // share)
 
 
-def _rate(output: str) -> float:
-    """Return the records per second that the tool reports in its last line."""
-    lines = [line.split(",") for line in output.splitlines() if line.count(",") >= 5]
-    if not lines:
-        raise SystemExit(f"{TOOL} has no result: {output}")
-    return float(lines[-1][4])
+Run = Callable[[Consumers], Figures]
 
 
-def begin_at_the_start(server: Server, group: str) -> None:
-    alter = ("--alter", "--entity-type", "groups", "--entity-name", group)
-    subprocess.run(
-        [
-            *(java_command(), "-cp", kafka_classpath(), CONFIG_TOOL, "--bootstrap-server", server.address),
-            *(*alter, "--add-config", "share.auto.offset.reset=earliest"),
-        ],
-        capture_output=True,
-        timeout=TIMEOUT_SECONDS,
-        check=True,
-    )
+class Groups:
+    """The consumers of one workload, which stay from round to round: one group on each broker."""
+
+    def __init__(self, classes: Path) -> None:
+        self._classes, self._stack = classes, ExitStack()
+        self._consumers: dict[tuple[Server, ShareLoad], Consumers] = {}
+
+    def leave(self) -> None:
+        """End all consumers: the next workload has others."""
+        self._consumers.clear()
+        self._stack.close()
+
+    def of(self, server: Server, load: ShareLoad) -> Consumers:
+        """Return the consumers of a broker, which join their group with the first round."""
+        found = self._consumers.get((server, load))
+        if found is None or not found.is_running:  # it ends with an error, which fails its round
+            topic = f"queue{time.time_ns()}"
+            with Connection(server.address) as admin:
+                create(admin, topic, 1)
+            found = self._stack.enter_context(Consumers(server, self._classes, topic, load))
+            self._consumers[server, load] = found
+        return found
 
 
-def measure(names: list[str], consumers: list[int], records: int, rounds: int) -> Mapping[tuple[str, int], list[Round]]:
-    found: dict[tuple[str, int], list[Round]] = {}
-    with ExitStack() as stack:
-        kinds: dict[str, type[Server]] = {FLOWSTONE: Flowstone, KAFKA: Kafka}
-        servers = {
-            name: stack.enter_context(kinds[name]({**NOT_FLUSHED.settings[name], **ONE_REPLICA})) for name in names
-        }
-        for server in servers.values():
-            fill(server.address, "queue", records)
+def _run(groups: Groups, load: ShareLoad, run: Run, server: Server) -> Figures:
+    return run(groups.of(server, load))
+
+
+def _run_by_key(groups: Groups, load: ShareLoad, records: int, server: Server) -> Figures:
+    """Consume in no order, and then by key; return both rates and how many times slower the second one is."""
+    free = groups.of(server, load).consume(records, ROUND_SECONDS_MAX)
+    ordered = groups.of(server, replace(load, ordering="key")).consume(records, ROUND_SECONDS_MAX)
+    return {
+        "records_per_s": ordered["records_per_s"],
+        "unordered_records_per_s": free["records_per_s"],
+        "cost": free["records_per_s"] / ordered["records_per_s"],
+        "cpu_s_per_million": ordered["cpu_s_per_million"],
+    }
+
+
+def _run_stuck(groups: Groups, load: ShareLoad, server: Server) -> Figures:
+    """Consume by key in turns, while a member holds a record and while none does; return medians and their ratios."""
+    found: dict[bool, list[Figures]] = {False: [], True: []}
+    for turn in range(2 * STUCK_TURNS):
+        is_held = turn % 4 in (1, 2)
+        work = groups.of(server, load)
+        figures = work.consume(STUCK_CONSUMED, ROUND_SECONDS_MAX, filled=STUCK_FILLED, is_one_held=is_held)
+        found[is_held].append(figures)
+    free, stuck = ({name: median(each[name] for each in found[is_held]) for name in figures} for is_held in found)
+    return {
+        "records_per_s": stuck["records_per_s"],
+        "cost": free["records_per_s"] / stuck["records_per_s"],
+        "cpu_cost": stuck["cpu_s_per_million"] / free["cpu_s_per_million"],
+        "cpu_s_per_million": stuck["cpu_s_per_million"],
+    }
+
+
+def catalogue(groups: Groups, consumers: Sequence[int], sizes: Sizes) -> Iterator[Workload]:
+    """Yield everything that is measured."""
+    rounds: dict[str, tuple[ShareLoad, Run, str]] = {
+        BATCHES: (ShareLoad(1), lambda each: each.consume(sizes.records, ROUND_SECONDS_MAX), "records_per_s"),
+        EACH: (ShareLoad(1, "each"), lambda each: each.consume(sizes.each, EACH_SECONDS), "records_per_s"),
+        LARGE: (
+            ShareLoad(1, batch_bytes=LARGE_BATCH_BYTES),
+            lambda each: each.consume(sizes.records, ROUND_SECONDS_MAX),
+            "records_per_s",
+        ),
+        DELIVERY: (ShareLoad(1), lambda each: each.delays(RATE, sizes.delivery), "p50_ms"),
+    }
+    for name, (load, run, headline) in rounds.items():
         for count in consumers:
-            for turn in range(rounds):
-                for name in names if turn % 2 == 0 else names[::-1]:
-                    result = Round(servers[name], "queue", f"g-{count}-{turn}", count, records)
-                    found.setdefault((name, count), []).append(result)
-                    print(
-                        f"{name:10} {count:3} consumers: {result.rate:10,.0f} records/s, "
-                        f"{result.cpu_per_million:6.2f} s per million",
-                        flush=True,
-                    )
-    return found
-
-
-def report(found: Mapping[tuple[str, int], list[Round]], consumers: list[int]) -> Iterator[str]:
-    """Yield a line for each gate that is missed, and print the medians."""
+            work = partial(_run, groups, replace(load, consumers=count), run)
+            yield Workload(name, _variant(count), NOT_FLUSHED, headline, work)
     for count in consumers:
-        if (FLOWSTONE, count) not in found or (KAFKA, count) not in found:
-            continue
-        ours, theirs = found[FLOWSTONE, count], found[KAFKA, count]
-        rate = statistics.median(each.rate for each in ours) / statistics.median(each.rate for each in theirs)
-        cpu = statistics.median(each.cpu_per_million for each in ours) / statistics.median(
-            each.cpu_per_million for each in theirs
-        )
-        print(f"{count} consumers: {rate:.2f}x the rate (gate {RATE_GATE}), {cpu:.2f}x the CPU (gate {CPU_GATE})")
-        if rate < RATE_GATE:
-            yield f"{count} consumers: {rate:.2f}x the rate of Kafka"
-        if cpu > CPU_GATE:
-            yield f"{count} consumers: {cpu:.2f}x the processor time of Kafka"
+        work = partial(_run_by_key, groups, ShareLoad(count), sizes.records)
+        yield Workload(KEYS, _variant(count), NOT_FLUSHED, "records_per_s", work)
+    for count in (each for each in consumers if each == STUCK_CONSUMERS):
+        work = partial(_run_stuck, groups, ShareLoad(count, ordering="key", keys=STUCK_KEYS))
+        yield Workload(STUCK, _variant(count), NOT_FLUSHED, "records_per_s", work)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.queues", description=__doc__)
-    parser.add_argument("--only", choices=(FLOWSTONE, KAFKA), help="measure one broker, without gates")
+def _variant(consumers: int) -> str:
+    return f"{consumers} consumer{'s' if consumers > 1 else ''}"
+
+
+def measure(chosen: argparse.Namespace) -> Outcome:
+    cases: list[Case] = []
+    failures: list[str] = []
+    names = [chosen.only] if chosen.only else list(SERVERS)
+    sizes = Sizes().smaller(QUICK_SHARE) if chosen.quick else Sizes()
+    with ExitStack() as stack:
+        classes = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-queues-")))
+        compile_load(classes)
+        servers = {
+            name: stack.enter_context(SERVERS[name]({**NOT_FLUSHED.settings[name], **ONE_REPLICA})) for name in names
+        }
+        groups = Groups(classes)
+        stack.callback(groups.leave)
+        for workload in catalogue(groups, chosen.consumers, sizes):
+            measured = _servers_of(workload.name, servers)
+            if workload.name in chosen.only_workload and measured:
+                turns = Turns(workload, measured, failures)
+                cases.append(turns.case)
+                turns.measure(chosen.rounds)
+                groups.leave()
+    return Outcome(cases, verdicts(cases) if len(names) == len(SERVERS) else [], failures)
+
+
+def _servers_of(workload: str, servers: Mapping[str, Server]) -> dict[str, Server]:
+    """Return the brokers that a workload measures."""
+    return {name: server for name, server in servers.items() if workload not in OURS or name == FLOWSTONE}
+
+
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.queues", description="Share groups side by side.")
+    parser.add_argument("--rounds", type=int, help=f"counted rounds (default {ROUNDS}, quick {QUICK_ROUNDS})")
+    parser.add_argument("--quick", action="store_true", help="smaller rounds, for a quick estimate")
+    parser.add_argument("--only", choices=SERVERS, help="measure one broker, without gates")
+    parser.add_argument("--only-workload", choices=NAMES, action="append", help="measure this one; repeatable")
     parser.add_argument("--consumers", type=int, action="append", help="measure so many consumers; repeatable")
-    parser.add_argument("--records", type=int, default=RECORDS)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    chosen = parser.parse_args()
-    names = [chosen.only] if chosen.only else [FLOWSTONE, KAFKA]
-    consumers = chosen.consumers or list(CONSUMERS)
-    missed = list(report(measure(names, consumers, chosen.records, chosen.rounds), consumers))
-    for each in missed:
-        print(f"missed: {each}")
-    return bool(missed)
+    parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
+    chosen = parser.parse_args(words)
+    chosen.rounds = chosen.rounds or (QUICK_ROUNDS if chosen.quick else ROUNDS)
+    chosen.only_workload = chosen.only_workload or NAMES
+    chosen.consumers = chosen.consumers or CONSUMERS
+    if chosen.rounds < 1 or min(chosen.consumers) < 1:
+        parser.error("at least one round and one consumer are needed")
+    return chosen
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    chosen = arguments(words)
+    return carry_out(partial(measure, chosen), TITLE, chosen.name, {"Apache Kafka": KAFKA_VERSION})
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from tests.faults.traffic import SteadyConsumer
 from .bank import Bank
 from .cluster import ChaosCluster
 from .history import ClusterHistory, Journal
+from .queue_work import QueueWork
 from .replicas import compare, observe, offsets_of_later_epochs, read_copy
 from .tellers import Staff
 from .traffic import GroupMember, PacedProducer, committed_offsets
@@ -63,6 +64,8 @@ class Arena:
             self._start_clients(records_per_second)
             self.bank = Bank(cluster, self.journal, directory / "tellers.log", staff or Staff())
             self._stack.callback(self.bank.close)
+            self.queues = QueueWork(cluster)
+            self._stack.callback(self.queues.close)
             self._stack = self._stack.pop_all()
         self.recover(time.monotonic(), "the start")
 
@@ -114,6 +117,7 @@ class Arena:
             self.anomalies.append(Anomaly("never in sync", self.partitions[0], -1, f"{after}; {told}"))
         in_sync_s = time.monotonic() - healed_s
         self._check_commits()
+        self.queues.check_going(healed_s, after)
         return recovery_s, in_sync_s, self.bank.check_going(healed_s, after)
 
     def _check_commits(self) -> None:
@@ -134,6 +138,7 @@ class Arena:
     def finish(self) -> list[Anomaly]:
         """Everything that is wrong, the brokers having stopped."""
         self.bank.finish()
+        self.queues.finish()
         for producer in self.producers:
             producer.rest()
             if producer.unanswered:
@@ -155,7 +160,7 @@ class Arena:
     @property
     def all_anomalies(self) -> list[Anomaly]:
         """Those found so far."""
-        return self.anomalies + self.group.anomalies + self.bank.anomalies
+        return self.anomalies + self.group.anomalies + self.bank.anomalies + self.queues.anomalies
 
     def _wait_read(self) -> None:
         """Until the consumer has seen, and the group committed, everything that was acknowledged."""
@@ -200,6 +205,8 @@ class Arena:
         for partition in self.bank.partitions:
             if (copy := self._compare_copies(partition)) is not None:
                 self.bank.check_disk(partition, copy)
+        copies = {partition: self._compare_copies(partition) for partition in self.queues.all_partitions}
+        self.queues.check_disks({partition: copy for partition, copy in copies.items() if copy is not None})
         for anomaly in self.safe.check_cluster(_of(logs, self.partitions)):
             if self._is_librdkafkas(anomaly, logs[anomaly.partition], later[anomaly.partition]):
                 self.sent_again_count += 1

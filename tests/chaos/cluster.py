@@ -48,6 +48,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "5",
     "transaction.state.log.segment.bytes": str(4 << 20),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
+    "share.coordinator.state.topic.num.partitions": "3",
     "replica.lag.time.max.ms": "4000",
     "leader.imbalance.check.interval.seconds": "5",
     "log.segment.bytes": str(4 << 20),

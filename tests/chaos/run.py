@@ -129,6 +129,7 @@ def report(
         "acknowledged": arena.acknowledged_count,
         "commits": arena.group.acknowledged_count,
         "transactions": arena.bank.figures(),
+        "share_groups": arena.queues.figures(),
         "recovery_s": quantiles([each.recovery_s for each in recoveries]),
         "transactions_s": quantiles([each.transactions_s for each in recoveries]),
         "in_sync_s": quantiles([each.in_sync_s for each in recoveries]),

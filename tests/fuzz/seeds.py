@@ -44,6 +44,8 @@ def _numbers_of(target: str, count: int) -> bytes:
             return pack(">BBiqqq", 8, 1, count, -5, 5, -1)
         case "stored_records":
             return pack(">ii", count, count - 1)
+        case "key_hashes":
+            return pack(">i", count)
         case "chosen_records":
             return pack(">ibb", count, 0, 20)
         case "columns":

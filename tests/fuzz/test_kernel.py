@@ -16,6 +16,7 @@ FINDING_SECONDS_MAX = 60
 PLANTED = {
     "check_records": ("records.h", "if (*length > end - *at)", "if (*length > end - *at + 64)"),
     "chosen_records": ("records.h", "if (length > end - *at)", "if (length > end - *at + 64)"),
+    "key_hashes": ("records.h", "if (length > end - *at)", "if (length > end - *at + 64)"),
     "find_timestamp": ("records.h", "if (length > end - *at)", "if (length > end - *at + 64)"),
     "columns": ("columns.c", "capacity_bytes - column->size_bytes;", "capacity_bytes;"),
     "key_map": ("records.h", "if (*length > end - *at)", "if (*length > end - *at + 64)"),

@@ -141,7 +141,7 @@ class Simulation:
         if self._transactions is not None:
             outcome.transaction_count = self._transactions.history.committed_count
         if self._queues is not None:
-            outcome.task_count = self._queues.history.accepted_count
+            outcome.task_count = self._queues.history.finished_count
         self.loop.close()
         return outcome
 

@@ -244,7 +244,7 @@ def test_a_single_brokers_metadata_founds_a_cluster_when_asked_to(ties: Ties, tm
 
 def test_nothing_is_written_over_a_cluster_that_is_there(ties: Ties) -> None:
     image = build(ties)
-    with pytest.raises(StartupError, match="holds a cluster's metadata already"):
+    with pytest.raises(StartupError, match="already holds a cluster's metadata"):
         restore_from_local_copy(ties.connect, ties.copy("a"), SystemClock())
     assert start(ties, "fresh") == image
 

@@ -20,7 +20,7 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSecurityConfig(StoredConfig):
-    """How connections are encrypted and clients are authenticated."""
+    """Settings of encryption and authentication."""
 
     listener_security_protocol_map: tuple[str, ...] = broker_setting(
         "listener.security.protocol.map",
@@ -262,7 +262,7 @@ PER_LISTENER = frozenset(
 
 
 def split_listener_setting(name: str) -> tuple[str, str] | None:
-    """Return the listener (in upper case) and the setting of a `listener.name.` name; None if it is none of those.
+    """Return the listener (in upper case) and the setting of a `listener.name.` name; None for other names.
 
     The setting `<mechanism>.sasl.jaas.config` is returned with the mechanism in lower case.
     """

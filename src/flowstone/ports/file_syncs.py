@@ -89,7 +89,7 @@ class FileSyncs(Generic[Token]):
         """Change the number of threads. Surplus ones end after their current `submit`; none is lost or waits longer."""
         running_count = _resize(self._threads, thread_count)
         if running_count < thread_count:  # they do all the work, a little later
-            logger.warning("%d of %d threads sync files: the system starts no more", running_count, thread_count)
+            logger.warning("%d of %d flush threads run: the system refuses to start more", running_count, thread_count)
 
     def stop(self) -> list[tuple[Token, OSError | None]]:
         """Wait for the running syncs and return their results, for which `on_done` is not called."""

@@ -106,7 +106,7 @@ class Network(Protocol):
 
 
 class SocketReadiness:
-    """What channels on a socket have in common: readiness callbacks and the end."""
+    """Base of the channels on a socket: readiness callbacks and closing."""
 
     __slots__ = ("_descriptor", "_loop", "_reading", "_socket", "_writing", "peer")
 

@@ -85,7 +85,7 @@ class Consumer:
         self._call(self._extend, task)
 
     def close(self, grace_s: float) -> None:
-        """Take no more tasks, return those that nobody works on, and wait `grace_s` at most for the others."""
+        """Stop fetching, release tasks whose bodies have not started, and wait `grace_s` at most for the others."""
         if threading.current_thread() is self._thread or not self._thread.is_alive():
             return
         self._call(self._begin_stop, grace_s)

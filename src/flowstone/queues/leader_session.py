@@ -45,17 +45,17 @@ _GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class PartitionsFailed(Retriable):
-    """Some partitions of a response have errors; the session goes on after a pause."""
+    """Some partitions of a response have errors; the session continues after a pause."""
 
 
 class SessionOwner(Protocol):
-    """What a session needs of the consumer that it belongs to."""
+    """The methods of the consumer that its sessions call."""
 
     hold_max_s: float
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nobody works on a task."""
+        """Return whether no task's body is running."""
         ...
 
     def reserve(self) -> int:
@@ -283,7 +283,7 @@ class LeaderSession:
     # Failures
 
     def _broken(self, error: Retriable) -> None:
-        """Begin the session anew."""
+        """Restart the session after a failure."""
         self._connections.drop(LEADER, self._address)
         self._lose(str(error))
         self._requests.restart()

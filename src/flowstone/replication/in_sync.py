@@ -171,8 +171,7 @@ class InSyncReplicas:
     def high_watermark(
         self, own: int, min_insync_replicas: int, now_s: float, is_eligible: IsEligible = lambda member: True
     ) -> int | None:
-        """Return the end of what is committed, given the leader's own position, or None if the high watermark must
-        stay.
+        """Return the high watermark for the leader's own position, or None if it must not move.
 
         The result may be lower than an earlier one: what was committed stays committed. If the result waits for a
         follower that may join, `held_until_s` says when to ask again.

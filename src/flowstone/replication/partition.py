@@ -292,7 +292,9 @@ class Partition:
     # Life
 
     def log_start_moved(self) -> None:
-        """Tell readers that the log starts later: followers should learn it at once, and transactions may be gone."""
+        """Notify readers that the log's start moved: followers should learn it at once, and transactions may have been
+        removed.
+        """
         self.local.interrupt_followers()
         self.local.tell_stable_readers()
 

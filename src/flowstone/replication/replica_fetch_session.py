@@ -1,5 +1,4 @@
-"""What a follower fetches from one leader and how it handles the responses. No socket, no task: time and messages come
-in.
+"""A follower's fetch requests to one leader, and the handling of the responses. Pure: time and messages come in.
 
 The rules:
 

@@ -158,7 +158,7 @@ class ReplicaFetcher:
                 self._counts.restarts += 1
                 await partition.follower_role(partition.leader_epoch).reset(due.restart_offset)
         except (ApiError, StorageFault) as error:
-            logger.warning("partition %s could not be cut: %s", partition.topic_partition, error)
+            logger.warning("partition %s could not be truncated: %s", partition.topic_partition, error)
             self.fetches.failed(partition, self._clock.monotonic())
 
     def _count(self, response: FetchResponse) -> None:

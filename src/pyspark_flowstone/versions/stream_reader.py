@@ -118,7 +118,7 @@ class StartTrackingReader(DataSourceStreamReader):
         self._is_end_fixed = True
 
     def _warn_of_limit(self, limit: ReadLimit) -> None:
-        """Say once what the triggers that cannot be seen would do."""
+        """Warn once that with availableNow or once, which the source cannot detect, a limit ends the query early."""
         if not isinstance(limit, ReadAllAvailable) and not self._is_warned:
             self._is_warned = True
             LOGGER.warning(

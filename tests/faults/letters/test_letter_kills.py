@@ -94,11 +94,15 @@ def kind(offset: int) -> int:
 
 def letters(client: Client) -> list[Record]:
     """All letters, once there are enough of them or none comes any more."""
-    until = time.monotonic() + LETTERS_TIMEOUT_S
+    return letters_so_far(client, len(LETTERS), LETTERS_TIMEOUT_S)
+
+
+def letters_so_far(client: Client, count: int, timeout_s: float) -> list[Record]:
+    until = time.monotonic() + timeout_s
     while True:
         data = bytes(client.fetch(QUEUE, 0).records)
         found = [record for batch in whole_batches(data) for record in decode_records(batch)]
-        if len(found) >= len(LETTERS) or time.monotonic() > until:
+        if len(found) >= count or time.monotonic() > until:
             return found
         time.sleep(0.05)
 

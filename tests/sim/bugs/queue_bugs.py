@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
+from flowstone.broker.sharing.key_index import key_of_none
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.led_share_partition import LedSharePartition
 from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues
@@ -50,7 +51,12 @@ def next_of_a_key_before_it_is_durable() -> Patches:
 
 def every_record_is_the_head_of_its_key() -> Patches:
     """Keys are not heeded."""
-    yield patch.object(KeyedSharePartition, "_enqueue", lambda self, offset, key_hash: self._offer(offset))
+    index = KeyedSharePartition.index
+
+    def free(self: KeyedSharePartition, first: int, last: int, keys: Sequence[int], *rest: Any) -> None:
+        index(self, first, last, [key and key_of_none(offset) for offset, key in enumerate(keys, first)], *rest)
+
+    yield patch.object(KeyedSharePartition, "index", free)
 
 
 def one_delivery_too_many() -> Patches:
@@ -99,6 +105,18 @@ def read_without_the_updates() -> Patches:
     yield patch.object(ShareShard, "read", partial)
 
 
+def forget_what_was_given_up() -> Patches:
+    """A new leader is not told which records were rejected and have no letter yet."""
+    read = ShareShard.read
+
+    def partial(self: ShareShard, *arguments: Any) -> Any:
+        effects = read(self, *arguments)
+        effects.replies[:] = [(token, answer._replace(given_up=())) for token, answer in effects.replies]
+        return effects
+
+    yield patch.object(ShareShard, "read", partial)
+
+
 def letters_without_sequences() -> Patches:
     """A batch of letters is appended again whenever it is sent again, and it is always sent twice."""
     attempt = DeadLetterQueues._try
@@ -119,14 +137,15 @@ def aborted_records_are_delivered() -> Patches:
 BUGS = {
     bug.name: bug
     for bug in (
-        Bug(answer_before_the_state_is_durable, ("accepted and delivered",), first_seed=1, loads=QUEUES),
+        Bug(answer_before_the_state_is_durable, ("finished and delivered",), first_seed=1, loads=QUEUES),
         Bug(next_of_a_key_before_it_is_durable, ("I3",), first_seed=22, loads=QUEUES),
         Bug(every_record_is_the_head_of_its_key, ("I3", "I2"), loads=QUEUES),
         Bug(one_delivery_too_many, ("I5",), loads=QUEUES),
         Bug(no_backoff, ("I6",), loads=QUEUES),
         Bug(locks_never_end, ("I8 lost",), loads=QUEUES),
         Bug(start_passes_an_unfinished_record, ("I8 lost",), loads=QUEUES),
-        Bug(read_without_the_updates, ("accepted and delivered",), loads=QUEUES),
+        Bug(read_without_the_updates, ("finished and delivered",), loads=QUEUES),
+        Bug(forget_what_was_given_up, ("finished and delivered",), loads=QUEUES),
         Bug(letters_without_sequences, ("I8 letter",), loads=QUEUES),
         Bug(aborted_records_are_delivered, ("aborted",), loads=QUEUES),
     )

@@ -1,8 +1,9 @@
 """What the workers of share groups know, held to the invariants of share groups as they learn it.
 
 I1 and I3 (order by key), I2 (first deliveries in order), I5 (delivery counts), I6 (back-off), I8 (nothing is lost, and
-every letter is written once), and that nothing accepted is delivered again. What a worker never heard counts for
-whatever the brokers may have done: an unanswered request may have delivered records, or acknowledged them.
+every letter is written once), and that a record is not delivered again after a worker heard that it is accepted or
+given up. What a worker never heard counts for whatever the brokers may have done: an unanswered request may have
+delivered records, or acknowledged them.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Record:
     key: bytes | None
     count: int = 0  # the highest delivery count that a worker has seen
     asked: set[str] = field(default_factory=set)
-    accepted_s: float | None = None  # when a worker heard that its acceptance is durable
+    finished_s: float | None = None  # when a worker heard that it is durably accepted, or given up
     not_before_s: float = 0.0
     delivered_s: float = 0.0  # when a worker first had it
 
@@ -72,7 +73,7 @@ class QueueHistory:
         self.records: dict[tuple[str, TopicPartition], dict[int, Record]] = defaultdict(dict)
         self._by_key: dict[tuple[str, TopicPartition, bytes], list[int]] = defaultdict(list)
         self._unheard: Counter[tuple[str, TopicPartition]] = Counter()
-        self.accepted_count = 0
+        self.finished_count = 0
 
     def delete(self, partition: TopicPartition, offset: int) -> None:
         """Note that all records before an offset are about to be deleted, which finishes them."""
@@ -104,8 +105,8 @@ class QueueHistory:
             record = records[offset] = Record(key, delivered_s=now_s)
             if group.is_keyed and key is not None:
                 self._first(group, partition, offset, key)
-        if record.accepted_s is not None and record.accepted_s < asked_s:
-            self._note("accepted and delivered", group, partition, offset, f"accepted at {record.accepted_s:.3f}")
+        if record.finished_s is not None and record.finished_s < asked_s:
+            self._note("finished and delivered", group, partition, offset, f"finished at {record.finished_s:.3f}")
         if count > group.delivery_count_limit:
             self._note("I5 delivery count", group, partition, offset, f"{count} deliveries")
         if now_s + ROUNDING_S < record.not_before_s:
@@ -166,11 +167,11 @@ class QueueHistory:
         """Note that an acknowledgement is durable, of the delivery with this count; `times_s`: sent and answered."""
         sent_s, now_s = times_s
         record = self.records[group.name, partition][offset]
-        if kind == "accept" and record.accepted_s is None:
-            record.accepted_s = now_s
-            self.accepted_count += 1
-        # At the limit a release gives the record up; a failover before its letter is stored delivers it again.
+        # At the limit a release gives the record up.
         is_last = count >= group.delivery_count_limit
+        if record.finished_s is None and (kind in ("accept", "reject") or is_last):
+            record.finished_s = now_s
+            self.finished_count += 1
         if kind == "release" and is_timed and group.backoff_s and not is_last:
             record.not_before_s = sent_s + group.backoff_s * 2 ** (count - 1)
 

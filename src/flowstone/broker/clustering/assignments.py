@@ -74,8 +74,8 @@ class Assignments:
             raise StartupError(
                 f"the data directory {', '.join(each.path for each in self._logs.directories)} holds "
                 f"{len(self._logs.logs) + len(self._logs.offline)} "
-                f"partitions, but its metadata log knows of no topic; bring {METADATA_DIRECTORY} back from where it "
-                "was saved, or move the partitions elsewhere"
+                f"partitions, but its metadata log contains no topic; restore {METADATA_DIRECTORY} from a backup, or "
+                "move the partitions elsewhere"
             )
         self._logs.delete_strays(image.topics_by_id, deleted_topic_ids)
         self._delete_moved()
@@ -120,7 +120,7 @@ class Assignments:
             await asyncio.shield(self._working)
 
     def stop(self) -> None:
-        """Drop what is still to be opened and closed: the broker stops, and its next start does the rest."""
+        """Drop pending openings and closings of partitions: the broker stops, and its next start does them."""
         self._later.clear()
 
     async def _work(self) -> None:

@@ -79,17 +79,24 @@ class MarkerSender:
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._in_flight: dict[int, MarkersInFlight] = {}
         self._under_way: set[tuple[TopicPartition, int]] = set()
+        self._unrouted: list[QueuedMarker] = []
         self._failed: list[QueuedMarker] = []
         self._retry: Timer | None = None
         self._is_closed = False
         metadata.on_change(self._follow)
 
     def send(self, shard: HostedShard[TransactionShard], task: SendMarkers) -> None:
-        """Start writing the markers of a task; the shard is called when some are written, or when they are refused."""
+        """Take over the markers of a task; the shard is called when some are written, or when they are refused.
+
+        They are routed in the next iteration of the loop: the response to EndTxn, which is sent in this one, does not
+        wait for it.
+        """
         if self._is_closed:
             return
         job = self._jobs[task.transactional_id] = MarkerJob(shard, task, len(task.partitions))
-        self._route([QueuedMarker(job, where) for where in task.partitions])
+        if not self._unrouted:
+            asyncio.get_running_loop().call_soon(self._route_new)
+        self._unrouted += [QueuedMarker(job, where) for where in task.partitions]
 
     def close(self) -> None:
         self._is_closed = True
@@ -99,9 +106,14 @@ class MarkerSender:
             worker.cancel()
         self._jobs.clear()
         self._queues.clear()
+        self._unrouted.clear()
         self._failed.clear()
 
     # Routing
+
+    def _route_new(self) -> None:
+        markers, self._unrouted = self._unrouted, []
+        self._route(markers)
 
     def _route(self, markers: Iterable[QueuedMarker]) -> None:
         """Append each marker to the queue of the broker that leads its partition now."""

@@ -1,7 +1,8 @@
 """The records of a share partition that are copied to a dead letter queue before they are archived.
 
 While a record is copied nobody else may have it: it stays acquired, with the target archived, without an owner or lock.
-Its range is written with the next state after the copy is durable. Pure.
+That it was given up is stored first, with the next change of state, so that it is out of delivery after a crash too.
+Its range is archived with the next change after the copy is durable. Pure.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class Copies:
         return len(self._waiting)
 
     def load(self, letters: Iterable[LetterRange]) -> None:
-        """Take records whose copies were begun out of delivery; the owner finishes the copies."""
+        """Exclude records with unfinished copies from delivery; the owner finishes the copies."""
         window = self._window
-        for first, last, count, _ in letters:
+        for first, last, count, reason in letters:
             first = max(first, window.start)
             if last < first:
                 continue
@@ -33,12 +34,31 @@ class Copies:
                 window.append(Range(window.next_offset, last, AVAILABLE))
             for each in window.exactly(first, last):
                 if each.state is AVAILABLE:
-                    each.state, each.target, each.is_copying = ACQUIRED, ARCHIVED, True
+                    each.state, each.target, each.letter_reason = ACQUIRED, ARCHIVED, reason
                     each.count, each.not_before_ms = count, 0
+
+    def load_given_up(self, letters: Iterable[LetterRange]) -> None:
+        """Have the owner copy records that were given up before, but for those whose copies were begun."""
+        window = self._window
+        for first, last, count, reason in letters:
+            first = max(first, window.start)
+            if last < first:
+                continue
+            known_to = min(last, window.next_offset - 1)
+            free = [(max(first, known_to + 1), last)] if known_to < last else []
+            if first <= known_to:
+                free += [
+                    (max(each.first, first), min(each.last, known_to))
+                    for each in window.overlapping(first, known_to)
+                    if each.state is AVAILABLE
+                ]
+            found = [LetterRange(begin, end, count, reason) for begin, end in sorted(free)]
+            self.load(found)
+            self._waiting += found
 
     def add(self, each: Range, reason: Reason) -> None:
         """Have the owner copy records before they are archived."""
-        each.is_copying, each.ticket = True, 0
+        each.letter_reason, each.ticket = reason, 0
         self._waiting.append(LetterRange(each.first, each.last, each.count, reason))
 
     def take(self) -> list[LetterRange]:
@@ -57,4 +77,4 @@ class Copies:
                 continue
             for each in self._window.exactly(max(first, self._window.start), last):
                 if each.is_copying:
-                    each.is_copying, each.is_copied, each.ticket = False, True, ticket
+                    each.letter_reason, each.is_copied, each.ticket = None, True, ticket

@@ -8,32 +8,26 @@ connections, crashes and failovers. Other keys are not held up. Records without 
 The keys of the records from the start offset on must be indexed before they can be acquired, `lookahead` offsets at
 most. A key is known by a hash of 64 bits, which is different in each process; two keys with the same hash are only
 delivered one after the other. The index is rebuilt when the share partition is loaded. Pure.
+
+What may be acquired is kept as spans of offsets. Each record in one is the head of its key until it is finished, and is
+checked for its state and delay when it is taken.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from flowstone.broker.sharing.acquisition import Acquired
+from flowstone.broker.sharing.key_index import KeyIndex
 from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.share_partition import SharePartition
-from flowstone.broker.sharing.spans import joined_spans
+from flowstone.broker.sharing.spans import Span, count_of, spans_of
 from flowstone.broker.sharing.window import ACQUIRED, ARCHIVED, AVAILABLE, TERMINAL, Range
 from flowstone.coordinator.share.records import Delay, LetterRange, StateBatch
 
 # Ranges in a response: clients compare each record with each range.
 ACQUIRED_MAX = 500
-
-
-class KeyedRecord(NamedTuple):
-    """The hash of a record's key, None without one, and the time from which the record may be delivered."""
-
-    offset: int
-    key_hash: int | None
-    not_before_ms: int = 0
 
 
 class KeyedSharePartition(SharePartition):
@@ -44,18 +38,14 @@ class KeyedSharePartition(SharePartition):
         delays: Iterable[Delay] = (),
         config: ShareConfig | None = None,
         letters: Iterable[LetterRange] = (),
+        given_up: Iterable[LetterRange] = (),
     ) -> None:
-        super().__init__(start_offset, batches, delays, config, letters)
-        self._hashes: dict[int, int] = {}  # by offset, of unfinished records
-        self._queues: dict[int, deque[int]] = {}  # unfinished records by hash, in order
-        self._ready: list[int] = []  # a heap of offsets that may be acquirable; each is checked when it is used
-        self._later: list[tuple[int, int]] = []  # a heap of (time, offset) of records that are delayed
+        self._keys = KeyIndex(start_offset)
+        super().__init__(start_offset, batches, delays, config, letters, given_up)
+        self._ready: list[Span] = []  # a heap of heads that may be acquirable
+        self._later: list[tuple[int, int, int]] = []  # a heap of (time, first, last) of heads that are delayed
+        self.ready_count = 0  # about how many records may be acquired
         self.indexed_to = self.window.start
-
-    @property
-    def ready_count(self) -> int:
-        """Return about how many records may be acquired."""
-        return len(self._ready)
 
     @property
     def may_index(self) -> bool:
@@ -64,111 +54,121 @@ class KeyedSharePartition(SharePartition):
 
     # The index
 
-    def index(self, first: int, last: int, records: Sequence[KeyedRecord], now_ms: int) -> None:
-        """Add the records of the log's next batch; offsets that it does not have are archived."""
+    def index(self, first: int, last: int, keys: Sequence[int], delays: Iterable[Delay], now_ms: int) -> None:
+        """Add the records of the log's next batch: for each offset the number of its key, 0 if the log lacks it."""
         self.indexed_to = max(self.indexed_to, self.window.start)  # what is completed needs no index
         if last < self.indexed_to:
             return
         if first > self.indexed_to:
             self._archive(self.indexed_to, first - 1)
-        expected = max(first, self.indexed_to)
+        begin = max(first, self.indexed_to)
+        keys = keys[begin - first :]
         new_from = self.window.next_offset
         if last >= new_from:
             self.window.append(Range(new_from, last, AVAILABLE))
-        for offset, key_hash, not_before_ms in records:
-            if offset < expected:
-                continue
-            if offset > expected:
-                self._archive(expected, offset - 1)
-            expected = offset + 1
-            if not_before_ms or offset < new_from:
-                self._add(offset, key_hash, not_before_ms, now_ms)
-            else:
-                self._enqueue(offset, key_hash)
-        if expected <= last:
-            self._archive(expected, last)
-        self.indexed_to = max(last + 1, self.indexed_to)
+        if 0 in keys:
+            for gap in spans_of([offset for offset, key in enumerate(keys, begin) if not key]):
+                self._archive(*gap)
+        for offset, not_before_ms in delays:
+            if offset >= begin:
+                self._add_delay(offset, not_before_ms, now_ms)
+        if begin < new_from:
+            keys = self._unfinished(begin, keys)
+        self._offer(self._keys.add(begin, keys))
+        self.indexed_to = last + 1
         self._advance()
 
-    def _add(self, offset: int, key_hash: int | None, not_before_ms: int, now_ms: int) -> None:
+    def _add_delay(self, offset: int, not_before_ms: int, now_ms: int) -> None:
         (found,) = self.window.overlapping(offset, offset)
-        if found.state in TERMINAL:
-            return
-        if not_before_ms > max(now_ms, found.not_before_ms):
+        if found.state is AVAILABLE and not_before_ms > max(now_ms, found.not_before_ms):
             for each in self.window.exactly(offset, offset):
                 each.not_before_ms = not_before_ms
-        self._enqueue(offset, key_hash)
 
-    def _enqueue(self, offset: int, key_hash: int | None) -> None:
-        if key_hash is None:
-            self._offer(offset)
-            return
-        self._hashes[offset] = key_hash
-        queue = self._queues.get(key_hash)
-        if queue is None:
-            self._queues[key_hash] = deque((offset,))
-            self._offer(offset)
-        else:
-            queue.append(offset)
+    def _unfinished(self, begin: int, keys: Sequence[int]) -> list[int]:
+        """Return the keys without those of finished records, which a state that was loaded may have."""
+        unfinished = list(keys)
+        for each in self.window.overlapping(begin, begin + len(keys) - 1):
+            if each.state in TERMINAL:
+                for offset in range(max(each.first, begin), min(each.last, begin + len(keys) - 1) + 1):
+                    unfinished[offset - begin] = 0
+        return unfinished
 
     def _archive(self, first: int, last: int) -> None:
         """Archive offsets that the log does not have."""
         if last >= self.window.next_offset:
             self.window.append(Range(self.window.next_offset, last, AVAILABLE))
-        for each in self.window.exactly(max(first, self.window.start), last):
+        first = max(first, self.window.start)
+        for each in self.window.exactly(first, last):
             if each.state is AVAILABLE:
                 each.state = ARCHIVED
                 self._completed += len(each)
         self.window.join(first, last)
         self._staged.append((first, last))
 
-    def _offer(self, offset: int) -> None:
-        heapq.heappush(self._ready, offset)
-        self.has_news = True
+    def _offer(self, heads: Iterable[Span]) -> None:
+        for each in heads:
+            heapq.heappush(self._ready, each)
+            self.ready_count += each[1] - each[0] + 1
+            self.has_news = True
 
     # Delivery
 
-    def candidates(self, now_ms: int, count: int) -> list[int]:
-        """Return the lowest offsets that may be acquired now, `count` at most; give back those that are not."""
-        count = min(count, self.config.window_max - sum(self.in_flight.values()))
+    def candidates(self, now_ms: int, count: int) -> list[Span]:
+        """Return the lowest offsets that may be acquired now, `count` at most; give back those that are not.
+
+        There are none while `window_max` records are in delivery. Below that a request gets all that it wants: many
+        members that fetch more than their share would get ever smaller remainders otherwise.
+        """
+        if sum(self.in_flight.values()) >= self.config.window_max:
+            return []
         while self._later and self._later[0][0] <= now_ms:
-            heapq.heappush(self._ready, heapq.heappop(self._later)[1])
-        found: list[int] = []
-        range_count = 0
-        each: Range | None = None  # the range of the offset before, which mostly has this one too
-        while self._ready and len(found) < count and range_count < ACQUIRED_MAX:
-            offset = heapq.heappop(self._ready)
-            if (found and found[-1] == offset) or not self._is_head(offset):
+            self._offer([heapq.heappop(self._later)[1:]])
+        found: list[Span] = []
+        while self._ready and count > 0 and len(found) < ACQUIRED_MAX:
+            first, last = heapq.heappop(self._ready)
+            self.ready_count -= last - first + 1
+            first = max(first, self.window.start)
+            if first > last:
                 continue
-            if each is None or not each.first <= offset <= each.last:
-                (each,) = self.window.overlapping(offset, offset)
-            if each.state is not AVAILABLE:
-                continue
-            if each.not_before_ms > now_ms:
-                heapq.heappush(self._later, (each.not_before_ms, offset))
-                self._delay(each.not_before_ms)
-                continue
-            range_count += not found or found[-1] + 1 < offset
-            found.append(offset)
+            for each in self.window.overlapping(first, last):
+                begin, end = max(each.first, first), min(each.last, last)
+                if each.state is not AVAILABLE:
+                    continue
+                if each.not_before_ms > now_ms:
+                    heapq.heappush(self._later, (each.not_before_ms, begin, end))
+                    self._delay(each.not_before_ms)
+                    continue
+                if count <= 0 or len(found) >= ACQUIRED_MAX:
+                    self._offer([(begin, end)])
+                    continue
+                taken_to = min(end, begin + count - 1)
+                if taken_to < end:
+                    self._offer([(taken_to + 1, end)])
+                count -= taken_to - begin + 1
+                if found and found[-1][1] + 1 == begin:
+                    found[-1] = found[-1][0], taken_to
+                else:
+                    found.append((begin, taken_to))
         return found
 
-    def give_back(self, offsets: Iterable[int]) -> None:
+    def give_back(self, spans: Iterable[Span]) -> None:
         """Return candidates that were not acquired."""
-        for offset in offsets:
-            heapq.heappush(self._ready, offset)
+        had_news = self.has_news
+        self._offer(spans)
+        self.has_news = had_news
 
-    def archive_missing(self, offsets: Iterable[int]) -> None:
+    def archive_missing(self, spans: Iterable[Span]) -> None:
         """Archive candidates that compaction has removed from the log."""
-        for offset in offsets:
-            self._archive(offset, offset)
-            self._finish(offset, offset)
+        for first, last in spans:
+            self._archive(first, last)
+            self._finish(first, last)
         self._advance()
 
-    def acquire_offsets(self, member: str, offsets: Sequence[int], now_ms: int) -> list[Acquired]:
+    def acquire_spans(self, member: str, spans: Sequence[Span], now_ms: int) -> list[Acquired]:
         """Deliver candidates to a member."""
         deadline_ms = now_ms + self.config.lock_duration_ms
         acquired = []
-        for first, last in joined_spans([(offset, offset) for offset in offsets]):
+        for first, last in spans:
             for each in self.window.exactly(first, last):
                 assert each.state is AVAILABLE
                 each.state, each.owner, each.not_before_ms = ACQUIRED, member, 0
@@ -176,15 +176,9 @@ class KeyedSharePartition(SharePartition):
                 each.deadline_ms = deadline_ms
                 acquired.append(Acquired(each.first, each.last, each.count))
         if acquired:
-            self.in_flight[member] = self.in_flight.get(member, 0) + len(offsets)
-            self._locks.add(deadline_ms, offsets[0], offsets[-1])
+            self.in_flight[member] = self.in_flight.get(member, 0) + count_of(spans)
+            self._locks.add(deadline_ms, spans[0][0], spans[-1][1])
         return acquired
-
-    def _is_head(self, offset: int) -> bool:
-        if not self.window.start <= offset < self.window.next_offset:
-            return False
-        key_hash = self._hashes.get(offset)
-        return key_hash is None or self._queues[key_hash][0] == offset
 
     # Changes
 
@@ -195,11 +189,10 @@ class KeyedSharePartition(SharePartition):
 
     def _became_available(self, each: Range, now_ms: int) -> None:
         super()._became_available(each, now_ms)
-        for offset in range(each.first, each.last + 1):
-            if each.not_before_ms > now_ms:
-                heapq.heappush(self._later, (each.not_before_ms, offset))
-            else:
-                heapq.heappush(self._ready, offset)
+        if each.not_before_ms > now_ms:
+            heapq.heappush(self._later, (each.not_before_ms, each.first, each.last))
+        else:
+            self._offer([(each.first, each.last)])
 
     def log_start_moved(self, offset: int) -> None:
         before = self.window.start
@@ -210,16 +203,8 @@ class KeyedSharePartition(SharePartition):
 
     def _finish(self, first: int, last: int) -> None:
         """Let the next records of the keys of finished ones follow."""
-        for offset in range(first, last + 1):
-            key_hash = self._hashes.pop(offset, None)
-            if key_hash is None:
-                continue
-            queue = self._queues[key_hash]
-            if queue[0] == offset:
-                queue.popleft()
-                if queue:
-                    self._offer(queue[0])
-                else:
-                    del self._queues[key_hash]
-            else:  # a record that retention deletes in the middle of a queue cannot be: its head is older
-                queue.remove(offset)
+        self._offer(self._keys.finish(first, last))
+
+    def _advance(self) -> None:
+        super()._advance()
+        self._keys.drop_before(self.window.start)

@@ -19,12 +19,13 @@ from flowstone.broker.sharing.delays import bounded
 from flowstone.broker.sharing.fair_shares import FairShares
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.letters.letter_writer import LetterWriter
-from flowstone.broker.sharing.reads.keyed_reads import index_more, read_offsets
+from flowstone.broker.sharing.reads.keyed_reads import index_more, read_spans
 from flowstone.broker.sharing.reads.log_reads import read_log
 from flowstone.broker.sharing.reads.recent_batches import RecentBatches
 from flowstone.broker.sharing.share_config import share_config
 from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.share_services import FENCED, Fetched, ShareServices, Waiter, told
+from flowstone.broker.sharing.spans import Span, without
 from flowstone.broker.sharing.start_offsets import chosen_start
 from flowstone.coordinator.share.messages import StateResult, StateWrite
 from flowstone.coordinator.share.records import NO_START_OFFSET, UNCHANGED_START_OFFSET, LetterBatch, ShareKey
@@ -83,7 +84,9 @@ class LedSharePartition:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it may be dropped: no member uses it or has records of it, and everything is written."""
+        """Return whether the share partition may be dropped: no member uses it or has its records, and everything is
+        written.
+        """
         machine = self.machine
         if self.sessions or self._waiters:
             return False
@@ -93,7 +96,7 @@ class LedSharePartition:
         return int(self._epoch_ms + self._clock.monotonic() * 1000)
 
     def close(self, error: ApiError) -> None:
-        """Stop: waiting fetches and acknowledgements are answered with the error."""
+        """Stop, and answer waiting fetches and acknowledgements with the error."""
         if self.error is not None:
             return
         self.error = error
@@ -138,7 +141,7 @@ class LedSharePartition:
                 unfinished = () if found.letters is None else found.letters.ranges
                 latest_ms = self.now_ms() + self._settings.of(self.key.group_id).share_redelivery_backoff_max_ms
                 delays = bounded(found.delays, latest_ms)
-                self.machine = make(start_offset, found.batches, delays, None, unfinished)
+                self.machine = make(start_offset, found.batches, delays, None, unfinished, found.given_up)
                 self._follow_settings(self.machine)
                 self._changed(self.machine, has_news=True)
         except ApiError as error:
@@ -203,16 +206,20 @@ class LedSharePartition:
     ) -> Fetched | None:
         machine.log_start_moved(self.partition.log.log_start_offset)
         source = self.partition, self._reader, self._recent
-        has_more = index_more(machine, *source, now_ms, max_records)
-        candidates = machine.candidates(now_ms, max_records)
-        records, covered, missing = b"", list[int](), list[int]()
+        for _ in range(STARTS_MAX):
+            was_enough = machine.ready_count >= max_records
+            has_more = index_more(machine, *source, now_ms, max_records)
+            candidates = machine.candidates(now_ms, max_records)
+            if candidates or has_more or not was_enough:
+                break  # otherwise all that seemed ready is delayed or gone
+        records, covered, missing = b"", list[Span](), list[Span]()
         try:
             if candidates:
-                records, covered, missing = read_offsets(*source, candidates, max_bytes)
+                records, covered, missing = read_spans(*source, candidates, max_bytes)
         finally:
-            machine.give_back(set(candidates).difference(covered, missing))
+            machine.give_back(without(candidates, sorted((*covered, *missing))))
         machine.archive_missing(missing)
-        acquired = machine.acquire_offsets(member, covered, now_ms)
+        acquired = machine.acquire_spans(member, covered, now_ms)
         if has_more and not acquired:
             self._clock.call_later(0, self._serve)  # other requests first
         self._changed(machine)
@@ -334,7 +341,7 @@ class LedSharePartition:
                 return
             if result.error_code in FENCED:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, result.error_message or "")
-            logger.warning("share partition %s: letters were not stored: %s", self.key, result.error_code.name)
+            logger.warning("share partition %s: dead letters were not stored: %s", self.key, result.error_code.name)
             await self._clock.sleep(WRITE_PAUSE_S)
 
     def _write(self, machine: SharePartition) -> None:
@@ -345,10 +352,10 @@ class LedSharePartition:
             return
         self._writing += 1
         epochs = self._state_epoch, self.leader_epoch
-        start_offset, batches, completed, delays = change
+        start_offset, batches, completed, delays, given_up = change
         # The records of letters that are written are archived in the same change that says so.
         letters = self._letters.finished
-        write = StateWrite(self.key, *epochs, start_offset, batches, completed, delays, letters)
+        write = StateWrite(self.key, *epochs, start_offset, batches, completed, delays, letters, given_up)
         self._states.write(write).add_done_callback(partial(self._written, letters))
 
     def _written(self, letters: LetterBatch | None, written: Promise[StateResult]) -> None:

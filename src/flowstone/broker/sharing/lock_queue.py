@@ -1,4 +1,4 @@
-"""When the locks of acquired records end: a queue of ranges, in the order of their deadlines.
+"""The deadlines of acquired records' locks: a queue of ranges in the order of their deadlines.
 
 An entry is a hint: records that were acknowledged, or whose lock was renewed, have another deadline or none by then, so
 that the owner checks each range. Pure.

@@ -1,11 +1,11 @@
-"""What a share partition asks of its owner: changes to make durable, and why records go to a dead letter queue."""
+"""Values that a share partition passes to its owner: changes to make durable, and the causes of dead letters."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import NamedTuple
 
-from flowstone.coordinator.share.records import Delay, StateBatch
+from flowstone.coordinator.share.records import Delay, LetterRange, StateBatch
 
 
 class Reason(IntEnum):
@@ -16,9 +16,13 @@ class Reason(IntEnum):
 
 
 class Change(NamedTuple):
-    """A change of state to be made durable: the start offset, and states by range."""
+    """A change of state to be made durable: the start offset, and states by range.
+
+    `given_up` are records that are out of delivery and are archived once their letters are written.
+    """
 
     start_offset: int
     batches: tuple[StateBatch, ...]
     delivery_complete_count: int
     delays: tuple[Delay, ...] = ()
+    given_up: tuple[LetterRange, ...] = ()

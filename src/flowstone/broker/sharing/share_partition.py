@@ -53,10 +53,12 @@ class SharePartition:
         delays: Iterable[Delay] = (),
         config: ShareConfig | None = None,
         letters: Iterable[LetterRange] = (),
+        given_up: Iterable[LetterRange] = (),
     ) -> None:
         """Create the share partition from its stored state; offsets between the batches are available.
 
-        `letters` are records whose copies to the dead letter queue were begun: the owner finishes them.
+        `letters` are records whose copies to the dead letter queue were begun: the owner finishes them. `given_up` are
+        all records that are not delivered any more and need a copy, those of `letters` too.
         """
         self.config = ShareConfig() if config is None else config
         self.window = Window(start_offset)
@@ -73,6 +75,7 @@ class SharePartition:
         self._load(start_offset, batches, delays)
         self.copies = Copies(self.window)
         self.copies.load(letters)
+        self.copies.load_given_up(given_up)
         self._advance()
 
     def _load(self, start_offset: int, batches: Sequence[StateBatch], delays: Iterable[Delay]) -> None:
@@ -186,7 +189,6 @@ class SharePartition:
                     each.not_before_ms = now_ms + self.config.backoff(each.count)
                 elif each.target is ARCHIVED and kind is not Type.GAP and self.config.has_dead_letters:
                     self.copies.add(each, Reason.REJECTED if kind is Type.REJECT else Reason.DELIVERED_TOO_OFTEN)
-                    continue
                 self._staged.append((each.first, each.last))
                 ticket = self._ticket
         return ticket
@@ -255,8 +257,7 @@ class SharePartition:
             each.target, each.ticket = ARCHIVED, self._ticket
             if self.config.has_dead_letters:
                 self.copies.add(each, Reason.DELIVERED_TOO_OFTEN)
-            else:
-                self._staged.append((each.first, each.last))
+            self._staged.append((each.first, each.last))
             return
         self._staged.append((each.first, each.last))
         each.state = AVAILABLE
@@ -264,7 +265,7 @@ class SharePartition:
         self._became_available(each, now_ms)
 
     def copied(self, letters: Iterable[LetterRange]) -> None:
-        """Archive records whose copies are durable; they are in the next write, which there is in any case."""
+        """Archive records whose copies are durable; the next write includes them."""
         self.copies.finish(letters, self._ticket)
         self._staged += [(each.first_offset, each.last_offset) for each in letters]
 
@@ -299,13 +300,16 @@ class SharePartition:
         self._writing, self._staged = joined_spans(self._staged), []
         self._ticket += 1
         start_offset = self._start_after_write()
-        parts, delays, completed = [], list[Delay](), self._completed
+        parts, delays, given_up, completed = [], list[Delay](), list[LetterRange](), self._completed
         for first, last in self._writing:
             if last < self.window.start:
                 continue
             for each in self.window.overlapping(max(first, self.window.start), last):
                 begin, end = max(each.first, first), min(each.last, last)
-                target = None if each.is_copying else each.target
+                target = each.target
+                if each.letter_reason is not None:
+                    given_up.append(LetterRange(begin, end, each.count, each.letter_reason))
+                    target = None
                 state, count = each.state if target is None else target, each.count
                 if target in TERMINAL:
                     completed += end - begin + 1
@@ -316,7 +320,7 @@ class SharePartition:
                 if state is AVAILABLE and each.not_before_ms:
                     delays += [Delay(offset, each.not_before_ms) for offset in range(begin, end + 1)]
         completed -= start_offset - self.window.start
-        return Change(start_offset, tuple(joined_batches(parts)), completed, tuple(delays))
+        return Change(start_offset, tuple(joined_batches(parts)), completed, tuple(delays), tuple(given_up))
 
     def written(self, ticket_is_durable: bool, now_ms: int) -> None:
         """Apply the changes of the write under way, or roll them back because it failed."""

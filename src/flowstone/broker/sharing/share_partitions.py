@@ -39,7 +39,7 @@ class SharePartitions:
         metadata: Metadata,
         producer_expiration_ms: int,
     ) -> None:
-        """`producer_expiration_ms` is how long brokers remember a producer that writes nothing."""
+        """Create the object; `producer_expiration_ms` is how long brokers keep the state of an idle producer."""
         self._partitions = partitions
         dead_letters = DeadLetterQueues(metadata, partitions, states.peers, clock, workers, producer_expiration_ms)
         self.counts = ShareCounts()

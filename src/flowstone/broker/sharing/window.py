@@ -30,8 +30,8 @@ class Range:
         "deadline_ms",
         "first",
         "is_copied",
-        "is_copying",
         "last",
+        "letter_reason",
         "not_before_ms",
         "owner",
         "state",
@@ -49,8 +49,9 @@ class Range:
         # The state that acquired records take once it is durable, or None.
         self.target: DeliveryState | None = None
         self.ticket = 0  # the number of the write that makes it durable
-        # Whether the records are being copied to a dead letter queue, or have been, before they are archived.
-        self.is_copying = self.is_copied = False
+        # Why the records are to be copied to a dead letter queue before they are archived; None unless they are.
+        self.letter_reason: int | None = None
+        self.is_copied = False  # whether they have been copied, and are archived with the next write
         # Available records are not delivered before this time.
         self.not_before_ms = 0
 
@@ -60,11 +61,15 @@ class Range:
     def __repr__(self) -> str:
         return f"Range({self.first}-{self.last} {self.state.name} {self.count} {self.owner} {self.target})"
 
+    @property
+    def is_copying(self) -> bool:
+        return self.letter_reason is not None
+
     def part(self, first: int, last: int) -> Range:
         part = Range(first, last, self.state, self.count)
         part.batch_size, part.owner, part.deadline_ms = self.batch_size, self.owner, self.deadline_ms
         part.target, part.ticket, part.not_before_ms = self.target, self.ticket, self.not_before_ms
-        part.is_copying, part.is_copied = self.is_copying, self.is_copied
+        part.letter_reason, part.is_copied = self.letter_reason, self.is_copied
         return part
 
     def is_like(self, other: Range) -> bool:

@@ -28,7 +28,7 @@ class _Budget:
         self._taken = 0
 
     def left(self, part: Sequence[object]) -> int:
-        """Return how many partitions this part may create, whatever was decided about it before."""
+        """Return how many partitions this part may create, ignoring earlier decisions about it."""
         if part is not self._part:
             self._left -= self._taken
             self._part, self._taken = part, 0

@@ -161,7 +161,7 @@ def profile_directory() -> Path:
 def profile_path(name: str) -> Path:
     """Return the file of a profile. Raises CommandError if the name is unusable."""
     if not PROFILE_NAME.fullmatch(name):
-        raise CommandError(f"{name!r} is no name of a profile: use letters, digits, dots, dashes and underscores")
+        raise CommandError(f"{name!r} is not a profile name: use letters, digits, dots, dashes and underscores")
     return profile_directory() / f"{name}.properties"
 
 

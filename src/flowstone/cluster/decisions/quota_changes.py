@@ -33,7 +33,7 @@ VALUE_MAX = 2.0**63
 
 
 class MatchType(IntEnum):
-    """How a filter compares the name of an entity, with the protocol's numbers."""
+    """The ways in which a filter compares an entity's name, with the protocol's numbers."""
 
     EXACT = 0
     DEFAULT = 1

@@ -9,6 +9,7 @@ from flowstone.coordinator.share.records import (
     UNKNOWN_COUNT,
     Delay,
     LetterBatch,
+    LetterRange,
     ShareKey,
     StateBatch,
 )
@@ -40,10 +41,11 @@ class StateWrite(NamedTuple):
     delivery_complete_count: int = UNKNOWN_COUNT
     delays: tuple[Delay, ...] = ()
     letters: LetterBatch | None = None
+    given_up: tuple[LetterRange, ...] = ()
 
 
 class StateResult(NamedTuple):
-    """The outcome of a change."""
+    """The outcome of a change of a share partition's state."""
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
@@ -59,10 +61,11 @@ class StateRead(NamedTuple):
     batches: tuple[StateBatch, ...] = ()
     delays: tuple[Delay, ...] = ()
     letters: LetterBatch | None = None
+    given_up: tuple[LetterRange, ...] = ()
 
 
 class StateSummary(NamedTuple):
-    """Where a share partition starts, and how many records from there on are completed (-1: unknown)."""
+    """The start offset of a share partition, and how many records from there on are completed (-1: unknown)."""
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None

@@ -2,8 +2,9 @@
 
 A key is its type (0: snapshot, 1: update), the group's id, the topic's id and the partition; a snapshot's key with a
 null value ends the state. Values are flexible, in version 0. Tag 0 is Kafka's number of completed deliveries. Tag
-10,000 and 10,001 are Flowstone's, the delays of records that are to be delivered again later, and the batch of dead
-letters that is being written; Kafka skips both. Brokers exchange them in the same form.
+10,000 to 10,002 are Flowstone's: the delays of records that are to be delivered again later, the batch of dead letters
+that is being written, and the records that were given up and wait for their letters. Kafka skips them. Brokers exchange
+them in the same form.
 
 What is in the log was written by a broker: if it cannot be read, that is damage (`StorageFault`). Keys and values of
 versions that are not known are not damage; they decode to None.
@@ -35,7 +36,7 @@ from flowstone.wire.record_batch import encode_record
 SNAPSHOT_KEY_TYPE, UPDATE_KEY_TYPE = 0, 1
 VALUE_VERSION = 0
 DELIVERY_COMPLETE_COUNT_TAG = 0
-DELAYS_TAG, LETTERS_TAG = 10_000, 10_001
+DELAYS_TAG, LETTERS_TAG, GIVEN_UP_TAG = 10_000, 10_001, 10_002
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
@@ -102,6 +103,8 @@ def _tags(record: ShareSnapshot | ShareUpdate) -> bytes:
         tags.append((DELAYS_TAG, encode_delays(record.delays)))
     if record.letters is not None:
         tags.append((LETTERS_TAG, encode_letters(record.letters)))
+    if record.given_up:
+        tags.append((GIVEN_UP_TAG, encode_ranges(record.given_up)))
     return encode_tags(tags)
 
 
@@ -115,9 +118,9 @@ def _read_key(key: bytes) -> ShareKey:
 
 def _read_snapshot(key: ShareKey, value: bytes) -> ShareSnapshot:
     _, snapshot_epoch, state_epoch, leader_epoch, start_offset, create_ms, write_ms = _SNAPSHOT_START.unpack_from(value)
-    batches, count, delays, letters = _read_rest(value, _SNAPSHOT_START.size)
+    batches, count, delays, letters, given_up = _read_rest(value, _SNAPSHOT_START.size)
     epochs = snapshot_epoch, state_epoch, leader_epoch
-    return ShareSnapshot(key, *epochs, start_offset, create_ms, write_ms, batches, count, delays, letters)
+    return ShareSnapshot(key, *epochs, start_offset, create_ms, write_ms, batches, count, delays, letters, given_up)
 
 
 def _read_update(key: ShareKey, value: bytes) -> ShareUpdate:
@@ -127,15 +130,15 @@ def _read_update(key: ShareKey, value: bytes) -> ShareUpdate:
 
 def _read_rest(
     value: bytes, position: int
-) -> tuple[tuple[StateBatch, ...], int, tuple[Delay, ...], LetterBatch | None]:
-    """Return the batches, completed deliveries, delays and letters that follow the first fields."""
+) -> tuple[tuple[StateBatch, ...], int, tuple[Delay, ...], LetterBatch | None, tuple[LetterRange, ...]]:
+    """Return the batches, completed deliveries, delays, letters and records given up that follow the first fields."""
     view = memoryview(value)
     length, position = read_uvarint(view, position)
     batches = []
     for _ in range(length - 1):
         batches.append(StateBatch(*_BATCH.unpack_from(value, position)))
         position = skip_tags(view, position + _BATCH.size)
-    completed, delays, letters = UNKNOWN_COUNT, tuple[Delay, ...](), None
+    completed, delays, letters, given_up = UNKNOWN_COUNT, tuple[Delay, ...](), None, tuple[LetterRange, ...]()
     tag_count, position = read_tag_count(view, position)
     for _ in range(tag_count):
         tag, start, position = read_tag(view, position)
@@ -145,9 +148,11 @@ def _read_rest(
             delays = decode_delays(value[start:position])
         elif tag == LETTERS_TAG:
             letters = decode_letters(value[start:position])
+        elif tag == GIVEN_UP_TAG:
+            given_up = decode_ranges(value[start:position])
     if position != len(value):
         raise ValueError(f"{len(value) - position} bytes too many")
-    return tuple(batches), completed, delays, letters
+    return tuple(batches), completed, delays, letters, given_up
 
 
 def encode_delays(delays: Sequence[Delay]) -> bytes:
@@ -160,10 +165,18 @@ def decode_delays(data: bytes) -> tuple[Delay, ...]:
 
 
 def encode_letters(letters: LetterBatch) -> bytes:
-    return _LETTERS.pack(*letters[:5]) + b"".join([_LETTER_RANGE.pack(*each) for each in letters.ranges])
+    return _LETTERS.pack(*letters[:5]) + encode_ranges(letters.ranges)
 
 
 def decode_letters(data: bytes) -> LetterBatch:
     """Return the batch of letters. Raises struct.error if the bytes are malformed."""
-    ranges = tuple(LetterRange(*each) for each in _LETTER_RANGE.iter_unpack(data[_LETTERS.size :]))
-    return LetterBatch(*_LETTERS.unpack_from(data))._replace(ranges=ranges)
+    return LetterBatch(*_LETTERS.unpack_from(data))._replace(ranges=decode_ranges(data[_LETTERS.size :]))
+
+
+def encode_ranges(ranges: Sequence[LetterRange]) -> bytes:
+    return b"".join([_LETTER_RANGE.pack(*each) for each in ranges])
+
+
+def decode_ranges(data: bytes) -> tuple[LetterRange, ...]:
+    """Return the ranges of records that letters are about. Raises struct.error if the bytes are malformed."""
+    return tuple(LetterRange(*each) for each in _LETTER_RANGE.iter_unpack(data))

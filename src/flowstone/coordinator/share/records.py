@@ -56,7 +56,7 @@ class Delay(NamedTuple):
 
 
 class LetterRange(NamedTuple):
-    """Records that are copied to a dead letter queue, and the number that stands for the reason."""
+    """Records that are to be copied to a dead letter queue, and the number that stands for the reason."""
 
     first_offset: int
     last_offset: int
@@ -101,6 +101,8 @@ class ShareSnapshot:
     delivery_complete_count: int = UNKNOWN_COUNT
     delays: tuple[Delay, ...] = ()
     letters: LetterBatch | None = None
+    # Records that were given up and will be archived once their letters are written; they are not delivered any more.
+    given_up: tuple[LetterRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class ShareUpdate:
     delivery_complete_count: int = UNKNOWN_COUNT
     delays: tuple[Delay, ...] = ()
     letters: LetterBatch | None = None
+    given_up: tuple[LetterRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,15 @@ class ShareShard:
     # Requests
 
     def initialize(self, now_ms: int, token: Any, request: InitialState) -> ShareEffects:
-        """Begin a share partition's state, or begin it anew with a state epoch that is not older."""
+        """Initialize a share partition's state, or reinitialize it with a state epoch that is not older.
+
+        A repeated request without a start offset, of the same state epoch, changes nothing: the state may be in use.
+        """
         before = self._states.get(request.key)
         if before is not None and before.state_epoch > request.state_epoch:
             return _answer(token, StateResult(ErrorCode.FENCED_STATE_EPOCH, _fenced_state(before, request.state_epoch)))
+        if before is not None and (before.state_epoch, NO_START_OFFSET) == request[1:]:
+            return _answer(token, StateResult())
         snapshot = ShareSnapshot(
             request.key,
             0 if before is None else before.snapshot_epoch + 1,
@@ -88,8 +93,8 @@ class ShareShard:
         if leader_epoch > state.leader_epoch:
             records.append(ShareUpdate(key, state.snapshot_epoch, leader_epoch))
         delays = tuple(sorted(state.delays.values()))
-        epochs = state.state_epoch, state.start_offset
-        found = StateRead(ErrorCode.NONE, None, *epochs, tuple(state.batches), delays, state.letters)
+        epochs, batches, given_up = (state.state_epoch, state.start_offset), tuple(state.batches), tuple(state.given_up)
+        found = StateRead(ErrorCode.NONE, None, *epochs, batches, delays, state.letters, given_up)
         return Effects(records, [(token, found)])
 
     def write(self, now_ms: int, token: Any, request: StateWrite) -> ShareEffects:
@@ -113,6 +118,7 @@ class ShareShard:
             request.delivery_complete_count,
             request.delays,
             request.letters,
+            request.given_up,
         )
         record: ShareRecord = update
         if state.update_count >= self._config.updates_per_snapshot:
@@ -120,7 +126,7 @@ class ShareShard:
         return Effects([record], [(token, StateResult())], can_wait=True)
 
     def delete(self, now_ms: int, token: Any, key: ShareKey) -> ShareEffects:
-        """End a share partition's state; one that does not exist is fine too."""
+        """Delete a share partition's state; a state that does not exist is no error."""
         records: list[ShareRecord] = [ShareStateRemoved(key)] if key in self._states else []
         return Effects(records, [(token, StateResult())])
 
@@ -165,7 +171,7 @@ class ShareShard:
         """Ignore an end marker, because nothing is written to this topic in a transaction."""
 
     def loaded(self, now_ms: int) -> ShareEffects:
-        """Return no effects: what was loaded needs nothing more."""
+        """Return no effects, because loading needs no further work."""
         return Effects()
 
     def tick(self, now_ms: int) -> ShareEffects:
@@ -200,11 +206,14 @@ def _refusal(state: PartitionState, request: StateWrite) -> StateResult | None:
         return StateResult(ErrorCode.FENCED_STATE_EPOCH, _fenced_state(state, request.state_epoch))
     if len(request.batches) > STATE_BATCHES_MAX:
         return StateResult(ErrorCode.INVALID_REQUEST, f"A write has at most {STATE_BATCHES_MAX} state batches.")
-    if len(request.delays) > STATE_BATCHES_MAX or (request.letters and len(request.letters.ranges) > LETTER_RANGES_MAX):
+    if max(len(request.delays), len(request.given_up)) > STATE_BATCHES_MAX or (
+        request.letters and len(request.letters.ranges) > LETTER_RANGES_MAX
+    ):
         return StateResult(ErrorCode.INVALID_REQUEST, "A write has too many delays or letters.")
-    for first, last, delivery_state, _ in request.batches:
+    for first, last, *_ in (*request.batches, *request.given_up):
         if not 0 <= first <= last:
             return StateResult(ErrorCode.INVALID_REQUEST, f"A state batch has the offsets {first} to {last}.")
+    for _, _, delivery_state, _ in request.batches:
         if delivery_state not in STORED_STATES:
             return StateResult(ErrorCode.INVALID_REQUEST, f"Delivery state {delivery_state} cannot be stored.")
     return None

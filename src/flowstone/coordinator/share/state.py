@@ -9,12 +9,13 @@ from flowstone.coordinator.share.records import (
     UNKNOWN_COUNT,
     Delay,
     DeliveryState,
+    LetterRange,
     ShareKey,
     ShareSnapshot,
     ShareUpdate,
     StateBatch,
 )
-from flowstone.coordinator.share.state_batches import cut_before, overlay
+from flowstone.coordinator.share.state_batches import cut_before, overlay, remove
 
 
 class PartitionState:
@@ -24,6 +25,7 @@ class PartitionState:
         "delays",
         "delivery_complete_count",
         "generation",
+        "given_up",
         "key",
         "leader_epoch",
         "letters",
@@ -46,6 +48,7 @@ class PartitionState:
         # By offset; a record that is completed has none.
         self.delays: dict[int, Delay] = {delay.offset: delay for delay in snapshot.delays}
         self.letters = snapshot.letters
+        self.given_up: list[LetterRange] = list(snapshot.given_up)
         self.update_count = 0
 
     def update(self, update: ShareUpdate) -> None:
@@ -60,9 +63,15 @@ class PartitionState:
         if self.delays:
             self._drop_delays(update.batches)
         self.delays.update((delay.offset, delay) for delay in update.delays)
+        if self.given_up:
+            for first, last, state, _ in update.batches:
+                if state != DeliveryState.AVAILABLE:
+                    remove(self.given_up, first, last)
+        overlay(self.given_up, update.given_up)
         if update.start_offset != UNCHANGED_START_OFFSET:
             self.start_offset = update.start_offset
             cut_before(self.batches, update.start_offset)
+            cut_before(self.given_up, update.start_offset)
             if self.delays:
                 self.delays = {offset: delay for offset, delay in self.delays.items() if offset >= self.start_offset}
 
@@ -80,12 +89,13 @@ class PartitionState:
             self.delivery_complete_count,
             tuple(sorted(self.delays.values())),
             self.letters,
+            tuple(self.given_up),
         )
 
     def snapshot_with(self, update: ShareUpdate, now_ms: int) -> ShareSnapshot:
         """Return the next snapshot, with a change that has not been applied."""
         changed = copy(self)
-        changed.batches, changed.delays = list(self.batches), dict(self.delays)
+        changed.batches, changed.delays, changed.given_up = list(self.batches), dict(self.delays), list(self.given_up)
         changed.update(update)
         return changed.snapshot(now_ms)
 

@@ -1,23 +1,38 @@
-"""Changes of a sorted list of disjoint ranges of offsets, each with a state and a delivery count."""
+"""Changes of a sorted list of disjoint ranges of offsets with the same two figures for all of a range's offsets."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from operator import itemgetter
+from typing import TypeVar
 
-from flowstone.coordinator.share.records import StateBatch
+from flowstone.coordinator.share.records import LetterRange, StateBatch
+
+Ranged = TypeVar("Ranged", StateBatch, LetterRange)
 
 _first, _last = itemgetter(0), itemgetter(1)
 
 
-def overlay(batches: list[StateBatch], updates: Iterable[StateBatch]) -> None:
+def overlay(batches: list[Ranged], updates: Iterable[Ranged]) -> None:
     """Put each update over what the list has for its offsets, and join neighbours that are alike."""
     for update in updates:
         _put(batches, update)
 
 
-def cut_before(batches: list[StateBatch], start_offset: int) -> None:
+def remove(batches: list[Ranged], first: int, last: int) -> None:
+    """Remove these offsets."""
+    begin = bisect_left(batches, first, key=_last)
+    end = bisect_right(batches, last, lo=begin, key=_first)
+    if begin < end:
+        left, right = batches[begin], batches[end - 1]
+        kept = [left._replace(last_offset=first - 1)] if left.first_offset < first else []
+        if right.last_offset > last:
+            kept.append(right._replace(first_offset=last + 1))
+        batches[begin:end] = kept
+
+
+def cut_before(batches: list[Ranged], start_offset: int) -> None:
     """Remove everything below `start_offset`."""
     if not batches or batches[0].first_offset >= start_offset:
         return
@@ -27,7 +42,7 @@ def cut_before(batches: list[StateBatch], start_offset: int) -> None:
         batches[0] = batches[0]._replace(first_offset=start_offset)
 
 
-def _put(batches: list[StateBatch], update: StateBatch) -> None:
+def _put(batches: list[Ranged], update: Ranged) -> None:
     first, last = update[:2]
     begin = bisect_left(batches, first, key=_last)
     end = bisect_right(batches, last, lo=begin, key=_first)
@@ -51,7 +66,7 @@ def _put(batches: list[StateBatch], update: StateBatch) -> None:
     batches[begin:end] = _joined(parts)
 
 
-def _joined(parts: list[StateBatch]) -> list[StateBatch]:
+def _joined(parts: list[Ranged]) -> list[Ranged]:
     joined = parts[:1]
     for part in parts[1:]:
         before = joined[-1]

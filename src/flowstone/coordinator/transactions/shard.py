@@ -139,8 +139,7 @@ class TransactionShard:
         return turn.effects
 
     def markers_refused(self, now_ms: int, task: SendMarkers) -> TransactionEffects:
-        """Note that a leader fenced the task's producer or coordinator epoch, so that no more of its markers are being
-        sent.
+        """Handle a task whose producer or coordinator epoch a leader has fenced: no more of its markers are sent.
 
         Most likely another coordinator has taken over. If not, the task is returned again after `MARKERS_RETRY_MS`.
         """

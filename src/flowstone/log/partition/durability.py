@@ -1,4 +1,4 @@
-"""Which part of a log survives a power loss, and what must be flushed.
+"""Durability of a log: the part that survives a power loss, and the work to flush the rest.
 
 Owns the tasks that make a log durable, and moves the log's `flushed_end`, below which every byte, index, snapshot and
 name is durable. It never flushes: whoever runs a `FlushTask` says so with `flushed`. What is cut from the log makes

@@ -116,7 +116,7 @@ class Segment:
         self.size_bytes = position + size_bytes
 
     def note_found(self, position: int, header: BatchHeader) -> None:
-        """Note that a batch was found at `position`, the end of what is known of the segment."""
+        """Record a batch that was found at `position`, the known end of the segment."""
         newest = newest_timestamp(header)
         self.note(position, header.base_offset, header.size_bytes, header.last_offset, newest)
 

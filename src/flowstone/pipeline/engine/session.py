@@ -33,6 +33,8 @@ DEFAULTS = {
     "spark.sql.streaming.stopTimeout": "60s",
     # Micro-batches are small: most of their time is planning, which adaptive execution repeats for each stage.
     "spark.sql.adaptive.enabled": "false",
+    # Rows between Spark and its Python workers over Unix sockets instead of TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"

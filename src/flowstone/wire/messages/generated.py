@@ -5581,6 +5581,7 @@ class ReadShareGroupStateResponsePartition(Message):
         "state_batches",
         "flowstone_delays",
         "flowstone_letters",
+        "flowstone_given_up",
     )
 
     def __init__(
@@ -5594,6 +5595,7 @@ class ReadShareGroupStateResponsePartition(Message):
         state_batches: Sequence[ReadShareGroupStateResponseStateBatch] = (),
         flowstone_delays: Bytes | None = None,
         flowstone_letters: Bytes | None = None,
+        flowstone_given_up: Bytes | None = None,
     ) -> None:
         self.partition = partition
         self.error_code = error_code
@@ -5603,6 +5605,7 @@ class ReadShareGroupStateResponsePartition(Message):
         self.state_batches = state_batches
         self.flowstone_delays = flowstone_delays
         self.flowstone_letters = flowstone_letters
+        self.flowstone_given_up = flowstone_given_up
 
 
 class ReadShareGroupStateResponseTopic(Message):
@@ -5656,6 +5659,7 @@ class WriteShareGroupStateRequestPartition(Message):
         "state_batches",
         "flowstone_delays",
         "flowstone_letters",
+        "flowstone_given_up",
     )
 
     def __init__(
@@ -5669,6 +5673,7 @@ class WriteShareGroupStateRequestPartition(Message):
         state_batches: Sequence[WriteShareGroupStateRequestStateBatch] = (),
         flowstone_delays: Bytes | None = None,
         flowstone_letters: Bytes | None = None,
+        flowstone_given_up: Bytes | None = None,
     ) -> None:
         self.partition = partition
         self.state_epoch = state_epoch
@@ -5678,6 +5683,7 @@ class WriteShareGroupStateRequestPartition(Message):
         self.state_batches = state_batches
         self.flowstone_delays = flowstone_delays
         self.flowstone_letters = flowstone_letters
+        self.flowstone_given_up = flowstone_given_up
 
 
 class WriteShareGroupStateRequestTopic(Message):

@@ -262,3 +262,28 @@ def test_a_sender_that_is_closed_leaves_no_request_behind():
         assert bench.peers.asked[0][2].cancelled()
 
     run(scenario)
+
+
+def test_the_markers_of_decided_transactions_are_routed_together_after_their_responses():
+    async def scenario(bench: Bench) -> None:
+        await bench.create([ME, OTHER])
+        for transactional_id, partition in (("first", 0), ("second", 1)):
+            where = (TopicPartition(TOPIC, partition),)
+            bench.sender.send(bench.shard, SendMarkers(transactional_id, 7, 0, 0, True, V2, where))  # type: ignore[arg-type]
+        assert (bench.local.written, bench.peers.sent()) == ([], [])
+        await turns()
+        assert (bench.local.written, bench.peers.sent()) == ([0], [(OTHER, [1])])
+
+    run(scenario)
+
+
+def test_a_sender_that_is_closed_before_it_has_routed_markers_writes_none():
+    async def scenario(bench: Bench) -> None:
+        await bench.create([ME])
+        where = (TopicPartition(TOPIC, 0),)
+        bench.sender.send(bench.shard, SendMarkers("id", 7, 0, 0, True, V2, where))  # type: ignore[arg-type]
+        bench.sender.close()
+        await turns()
+        assert bench.local.written == []
+
+    run(scenario)

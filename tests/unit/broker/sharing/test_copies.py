@@ -8,7 +8,7 @@ from flowstone.broker.sharing.letters.dead_letters import first_of, without_firs
 from flowstone.broker.sharing.share_changes import Reason
 from flowstone.broker.sharing.share_config import ShareConfig
 from flowstone.broker.sharing.share_partition import SharePartition
-from flowstone.coordinator.share.records import LetterBatch, LetterRange
+from flowstone.coordinator.share.records import LetterBatch, LetterRange, StateBatch
 
 CONFIG = ShareConfig(has_dead_letters=True)
 
@@ -68,3 +68,43 @@ def test_the_sequence_continues_after_the_letters_and_wraps_around() -> None:
     ranges = (LetterRange(0, 3, 1, 0), LetterRange(9, 9, 1, 0))
     assert LetterBatch(b"", 0, 7, 10, 1, ranges).finished() == LetterBatch(b"", 0, 7, 15, 1)
     assert LetterBatch(b"", 0, 7, 2**31 - 3, 1, ranges).finished().base_sequence == 2
+
+
+def test_a_rejection_is_in_the_next_write_and_its_answer_waits_for_that() -> None:
+    machine = SharePartition(0, config=CONFIG)
+    acquired(machine)
+    assert machine.acknowledge("m", [Acknowledgement(2, 3, Type.REJECT)], 0)
+    change = machine.take_write()
+    assert change is not None
+    assert change.given_up == (LetterRange(2, 3, 1, Reason.REJECTED),)
+    assert change.batches == ((2, 3, 0, 0),)
+
+
+def test_a_record_delivered_too_often_is_given_up_with_the_next_write() -> None:
+    machine = SharePartition(0, [StateBatch(0, 0, 0, 4)], config=CONFIG)
+    assert acquired(machine, 0) == [(0, 0)]
+    machine.release_member("m", 0)
+    change = machine.take_write()
+    assert change is not None
+    assert change.given_up == (LetterRange(0, 0, 5, Reason.DELIVERED_TOO_OFTEN),)
+
+
+def test_records_given_up_before_are_not_delivered_and_wait_for_their_copies() -> None:
+    begun, waiting = LetterRange(2, 3, 5, Reason.REJECTED), LetterRange(5, 6, 1, Reason.REJECTED)
+    stored = [StateBatch(2, 4, 0, 0), StateBatch(5, 5, 4, 1)]
+    given_up = [begun, waiting, LetterRange(12, 13, 2, Reason.DELIVERED_TOO_OFTEN)]
+    machine = SharePartition(0, stored, (), CONFIG, [begun], given_up)
+    # 2 and 3 are in a batch that was begun, and 5 was archived since.
+    assert machine.copies.take() == [LetterRange(6, 6, 1, 0), LetterRange(12, 13, 2, 1)]
+    assert acquired(machine, 14) == [(0, 1), (4, 4), (7, 11), (14, 14)]
+
+
+def test_a_record_given_up_is_given_up_in_the_write_after_a_failed_one() -> None:
+    machine = SharePartition(0, config=CONFIG)
+    acquired(machine)
+    machine.acknowledge("m", [Acknowledgement(0, 9, Type.REJECT)], 0)
+    assert machine.take_write() is not None
+    machine.written(False, 0)
+    change = machine.take_write()
+    assert change is not None
+    assert change.given_up == (LetterRange(0, 9, 1, Reason.REJECTED),)

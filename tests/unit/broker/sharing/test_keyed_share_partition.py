@@ -9,8 +9,10 @@ import os
 from random import Random
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
-from flowstone.broker.sharing.keyed_share_partition import KeyedRecord, KeyedSharePartition
+from flowstone.broker.sharing.key_index import key_of_none
+from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.share_config import ShareConfig
+from flowstone.broker.sharing.spans import spans_of
 from flowstone.broker.sharing.window import ACQUIRED, AVAILABLE, TERMINAL
 from flowstone.coordinator.share.records import Delay, StateBatch
 from flowstone.coordinator.share.state_batches import cut_before, overlay
@@ -65,23 +67,21 @@ class History:
     def index(self) -> None:
         for first, last in self.log:
             if last >= self.machine.indexed_to and self.machine.may_index:
-                records = [
-                    KeyedRecord(each, self.keys[each], self.not_before.get(each, 0))
+                keys = [
+                    (self.keys[each] or key_of_none(each)) if each in self.keys else 0
                     for each in range(first, last + 1)
-                    if each in self.keys
                 ]
-                self.machine.index(first, last, records, self.now)
+                delays = [Delay(each, until) for each, until in self.not_before.items() if first <= each <= last]
+                self.machine.index(first, last, keys, delays, self.now)
 
     def acquire(self) -> None:
         self.index()
         member, count = self.random.choice(MEMBERS), self.random.choice((1, 4, 50))
         acquirable = self.acquirable()
-        found = self.machine.candidates(self.now, count)
-        space = self.config.window_max - sum(self.machine.in_flight.values())
-        assert found == acquirable[: min(count, max(space, 0))], "I4: an acquirable head is not found"
-        missing = [each for each in found if each not in self.keys]
-        self.machine.archive_missing(missing)
-        for offset, _, count in self.machine.acquire_offsets(member, [e for e in found if e in self.keys], self.now):
+        found = self.take_candidates(count)
+        has_space = sum(self.machine.in_flight.values()) < self.config.window_max
+        assert found == acquirable[: count if has_space else 0], "I4: an acquirable head is not found"
+        for offset, count in self.deliver(member, found):
             assert count <= self.config.delivery_count_limit, "I5"
             assert self.now >= self.not_before.get(offset, 0), "I6"
             assert offset not in self.accepted, "an accepted record is delivered again"
@@ -92,6 +92,21 @@ class History:
                 if offset not in self.delivered:
                     assert not any(each > offset and self.keys[each] == key for each in self.delivered), "I2"
             self.delivered.add(offset)
+
+    def take_candidates(self, count: int) -> list[int]:
+        """The candidates, of which some are given back and taken again."""
+        found = self.machine.candidates(self.now, count)
+        if found and self.random.random() < 0.2:
+            self.machine.give_back(found[1:])
+            found[1:] = self.machine.candidates(self.now, sum(last - first + 1 for first, last in found[1:]))
+        return [offset for first, last in found for offset in range(first, last + 1)]
+
+    def deliver(self, member: str, found: list[int]) -> list[tuple[int, int]]:
+        """Acquire candidates as far as the log has them; return each offset with its delivery count."""
+        self.machine.archive_missing(spans_of([each for each in found if each not in self.keys]))
+        spans = spans_of([each for each in found if each in self.keys])
+        acquired = self.machine.acquire_spans(member, spans, self.now)
+        return [(offset, count) for first, last, count in acquired for offset in range(first, last + 1)]
 
     def lower(self, offset: int, key: int) -> list[int]:
         return [each for each in range(self.log_start, offset) if self.keys.get(each) == key]
@@ -177,9 +192,7 @@ class History:
             self.write()
             self.pass_time()
             self.index()
-            found = self.machine.candidates(self.now, 500)
-            self.machine.archive_missing([each for each in found if each not in self.keys])
-            self.machine.acquire_offsets("a", [each for each in found if each in self.keys], self.now)
+            self.deliver("a", self.take_candidates(500))
             for each in list(self.machine.window):
                 if each.state is ACQUIRED and each.target is None and each.owner == "a":
                     self.machine.acknowledge("a", [Acknowledgement(each.first, each.last, Type.ACCEPT)], self.now)

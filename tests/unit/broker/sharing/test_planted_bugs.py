@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from flowstone.broker.sharing.acknowledgements import Acknowledgement, Type
+from flowstone.broker.sharing.key_index import key_of_none
 from flowstone.broker.sharing.keyed_share_partition import KeyedSharePartition
 from flowstone.broker.sharing.share_changes import Change
 from flowstone.broker.sharing.share_partition import SharePartition
 from flowstone.broker.sharing.window import ACQUIRED, ARCHIVED, AVAILABLE, Range
-from flowstone.coordinator.share.records import DeliveryState
+from flowstone.coordinator.share.records import Delay, DeliveryState
 from tests.unit.broker.sharing import model, test_keyed_share_partition
 
 SEEDS = 400
@@ -94,20 +95,27 @@ class NextOfKeyBeforeDurable(KeyedSharePartition):
 
 
 class EveryRecordIsAHead(KeyedSharePartition):
-    def _add(self, offset: int, key_hash: int | None, not_before_ms: int, now_ms: int) -> None:
-        super()._add(offset, None, not_before_ms, now_ms)
+    def index(self, first: int, last: int, keys: Sequence[int], delays: Iterable[Delay], now_ms: int) -> None:
+        free = [key and key_of_none(offset) for offset, key in enumerate(keys, first)]
+        super().index(first, last, free, delays, now_ms)
 
 
 class ForgetsTheNextOfAKey(KeyedSharePartition):
     def _finish(self, first: int, last: int) -> None:
-        has_news = self._ready[:]
+        ready = self._ready[:]
         super()._finish(first, last)
-        self._ready = has_news
+        self._ready = ready
 
 
 class DeliversTooEarly(KeyedSharePartition):
-    def _add(self, offset: int, key_hash: int | None, not_before_ms: int, now_ms: int) -> None:
-        super()._add(offset, key_hash, 0, now_ms)
+    def _add_delay(self, offset: int, not_before_ms: int, now_ms: int) -> None:
+        pass
+
+
+class FinishesOnlyHeads(KeyedSharePartition):
+    def log_start_moved(self, offset: int) -> None:
+        self.indexed_to = max(self.indexed_to, offset)
+        SharePartition.log_start_moved(self, offset)
 
 
 PLAIN = [
@@ -122,7 +130,7 @@ PLAIN = [
     SkipsTheBackoff,
     MiscountsCompleted,
 ]
-KEYED = [NextOfKeyBeforeDurable, EveryRecordIsAHead, ForgetsTheNextOfAKey, DeliversTooEarly]
+KEYED = [NextOfKeyBeforeDurable, EveryRecordIsAHead, ForgetsTheNextOfAKey, DeliversTooEarly, FinishesOnlyHeads]
 
 
 def is_found(run: Callable[[int], Any]) -> bool:

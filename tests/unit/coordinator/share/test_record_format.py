@@ -39,6 +39,7 @@ rest = {
     "delivery_complete_count": int32,
     "delays": st.lists(st.builds(Delay, int64, int64), max_size=3).map(tuple),
     "letters": st.none() | st.builds(LetterBatch, topic_ids, int32, int64, int32, int64, ranges),
+    "given_up": ranges,
 }
 records = st.one_of(
     st.builds(ShareUpdate, **rest),

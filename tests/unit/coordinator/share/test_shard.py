@@ -146,3 +146,13 @@ def test_random_histories_are_the_same_after_a_replay_and_after_pruning() -> Non
         pruned = shard.reloaded(begun_at).snapshots()
         assert sorted(each.key for each in pruned) == sorted(each.key for each in shard.machine.snapshots())
         assert {each.key: each for each in pruned} == {each.key: each for each in shard.machine.snapshots()}
+
+
+def test_an_initialization_that_is_repeated_late_does_not_reset_a_state_in_use() -> None:
+    shard = Shard()
+    shard.initialize(InitialState(KEY, 2))
+    assert shard.write(write(StateBatch(5, 9, 2, 1), start=5, state_epoch=2)).error_code == NONE
+    assert shard.initialize(InitialState(KEY, 2)).error_code == NONE
+    assert shard.read(KEY, 0)[2:5] == (2, 5, (StateBatch(5, 9, 2, 1),))
+    assert shard.initialize(InitialState(KEY, 3)).error_code == NONE
+    assert shard.read(KEY, 0)[2:5] == (3, -1, ())

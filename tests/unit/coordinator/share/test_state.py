@@ -9,6 +9,7 @@ import pytest
 from flowstone.coordinator.share.records import (
     Delay,
     DeliveryState,
+    LetterRange,
     ShareKey,
     ShareSnapshot,
     ShareUpdate,
@@ -94,3 +95,21 @@ def test_a_snapshot_with_an_update_leaves_the_state_as_it_is() -> None:
     assert changed.batches == (StateBatch(12, 12, ARCHIVED, 1), StateBatch(13, 19, AVAILABLE, 1))
     assert made.snapshot(300).batches == SNAPSHOT.batches
     assert list(made.delays) == [11, 12]
+
+
+def test_records_that_are_given_up_are_remembered_until_they_are_archived_or_below_the_start() -> None:
+    made = state()
+    made.update(update(given_up=(LetterRange(10, 13, 2, 0), LetterRange(16, 18, 5, 1))))
+    made.update(update(batches=(StateBatch(11, 11, ARCHIVED, 2), StateBatch(17, 19, AVAILABLE, 4))))
+    assert made.given_up == [LetterRange(10, 10, 2, 0), LetterRange(12, 13, 2, 0), LetterRange(16, 18, 5, 1)]
+    made.update(update(start_offset=13))
+    assert made.given_up == [LetterRange(13, 13, 2, 0), LetterRange(16, 18, 5, 1)]
+    assert PartitionState(made.snapshot(300), 0).given_up == made.given_up
+
+
+def test_a_snapshot_with_an_update_leaves_the_records_given_up_as_they_were() -> None:
+    made = state()
+    made.update(update(given_up=(LetterRange(10, 13, 2, 0),)))
+    snapshot = made.snapshot_with(update(batches=(StateBatch(10, 13, ARCHIVED, 2),)), 300)
+    assert snapshot.given_up == ()
+    assert made.given_up == [LetterRange(10, 13, 2, 0)]

@@ -14,7 +14,14 @@ from flowstone.coordinator.share.messages import (
     StateSummary,
     StateWrite,
 )
-from flowstone.coordinator.share.record_format import decode_delays, decode_letters, encode_delays, encode_letters
+from flowstone.coordinator.share.record_format import (
+    decode_delays,
+    decode_letters,
+    decode_ranges,
+    encode_delays,
+    encode_letters,
+    encode_ranges,
+)
 from flowstone.coordinator.share.records import ShareKey, StateBatch
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as wire
@@ -25,7 +32,7 @@ Answer = TypeVar("Answer", StateResult, StateRead, StateSummary)
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall(Generic[Answer]):
-    """One request as another broker gets it."""
+    """One request to another broker."""
 
     request: Message
     response: type[Any]
@@ -65,6 +72,7 @@ def write(change: StateWrite) -> RemoteCall[StateResult]:
         ],
         flowstone_delays=encode_delays(change.delays) if change.delays else None,
         flowstone_letters=None if change.letters is None else encode_letters(change.letters),
+        flowstone_given_up=encode_ranges(change.given_up) if change.given_up else None,
     )
     topic = wire.WriteShareGroupStateRequestTopic(topic_id=change.key.topic_id, partitions=[partition])
     request = wire.WriteShareGroupStateRequest(group_id=change.key.group_id, topics=[topic])
@@ -106,7 +114,7 @@ def _read(response: wire.ReadShareGroupStateResponse) -> StateRead:
         for each in found.state_batches
     )
     code = ErrorCode(found.error_code)
-    delays, letters = found.flowstone_delays, found.flowstone_letters
+    delays, letters, given_up = found.flowstone_delays, found.flowstone_letters, found.flowstone_given_up
     return StateRead(
         code,
         found.error_message,
@@ -115,6 +123,7 @@ def _read(response: wire.ReadShareGroupStateResponse) -> StateRead:
         batches,
         () if delays is None else decode_delays(bytes(delays)),
         None if letters is None else decode_letters(bytes(letters)),
+        () if given_up is None else decode_ranges(bytes(given_up)),
     )
 
 

@@ -1,7 +1,7 @@
 """Initializes the state of share partitions at the share coordinator, for share groups that this broker coordinates.
 
 A group's shard returns the task; its outcome is passed back to the shard, which notes it. If this broker stops or the
-shard moves in between, the next heartbeat of the group asks again: initializing twice changes nothing.
+shard moves in between, the next heartbeat of the group asks again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StateInitializer:
         self._logged_s: float | None = None
 
     def begin(self, shard: HostedShard[GroupShard], task: InitializeStates) -> None:
-        """Begin a task, and return at once."""
+        """Start a task, without waiting for it."""
         self._states.spawn(self._initialize(shard, task))
 
     async def _initialize(self, shard: HostedShard[GroupShard], task: InitializeStates) -> None:

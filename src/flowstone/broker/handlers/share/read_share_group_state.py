@@ -8,7 +8,7 @@ from flowstone.broker.coordinators.share.share_coordinator import ShareCall
 from flowstone.broker.handlers.share.share_state_requests import answer
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.share.messages import StateRead
-from flowstone.coordinator.share.record_format import encode_delays, encode_letters
+from flowstone.coordinator.share.record_format import encode_delays, encode_letters, encode_ranges
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.wire.messages import (
     ReadShareGroupStateRequest,
@@ -49,6 +49,7 @@ def _result(partition: int, found: StateRead) -> ReadShareGroupStateResponsePart
         ],
         flowstone_delays=encode_delays(found.delays) if found.delays else None,
         flowstone_letters=None if found.letters is None else encode_letters(found.letters),
+        flowstone_given_up=encode_ranges(found.given_up) if found.given_up else None,
     )
 
 

@@ -9,8 +9,8 @@ from flowstone.broker.coordinators.share.share_coordinator import ShareCall
 from flowstone.broker.handlers.share.share_state_requests import answer
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.share.messages import StateResult, StateWrite
-from flowstone.coordinator.share.record_format import decode_delays, decode_letters
-from flowstone.coordinator.share.records import Delay, LetterBatch, ShareKey, StateBatch
+from flowstone.coordinator.share.record_format import decode_delays, decode_letters, decode_ranges
+from flowstone.coordinator.share.records import Delay, LetterBatch, LetterRange, ShareKey, StateBatch
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.messages import (
     WriteShareGroupStateRequest,
@@ -37,17 +37,20 @@ def _call(key: ShareKey, asked: Any) -> ShareCall:
         for each in asked.state_batches
     )
     epochs = asked.state_epoch, asked.leader_epoch
-    write = StateWrite(key, *epochs, asked.start_offset, batches, asked.delivery_complete_count, *_own(asked))
+    delays, letters, given_up = _own(asked)
+    count = asked.delivery_complete_count
+    write = StateWrite(key, *epochs, asked.start_offset, batches, count, delays, letters, given_up)
     return lambda shard, now_ms, token: shard.write(now_ms, token, write)
 
 
-def _own(asked: Any) -> tuple[tuple[Delay, ...], LetterBatch | None]:
-    """Return the delays and the letters of a change. Raises ApiError if they are malformed."""
-    delays, letters = asked.flowstone_delays, asked.flowstone_letters
+def _own(asked: Any) -> tuple[tuple[Delay, ...], LetterBatch | None, tuple[LetterRange, ...]]:
+    """Return the delays, letters and records given up of a change. Raises ApiError if they are malformed."""
+    delays, letters, given_up = asked.flowstone_delays, asked.flowstone_letters, asked.flowstone_given_up
     try:
         return (
             () if delays is None else decode_delays(bytes(delays)),
             None if letters is None else decode_letters(bytes(letters)),
+            () if given_up is None else decode_ranges(bytes(given_up)),
         )
     except struct.error as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Flowstone's own fields cannot be read: {error}") from error

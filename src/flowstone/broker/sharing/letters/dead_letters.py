@@ -22,7 +22,8 @@ from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.loop.workers import Workers
 from flowstone.broker.sharing.letters.letter_records import letter_record
 from flowstone.broker.sharing.letters.letter_search import LetterSearch
-from flowstone.broker.sharing.reads.keyed_reads import read_offsets
+from flowstone.broker.sharing.reads.keyed_reads import read_spans
+from flowstone.broker.sharing.spans import count_of, spans_of
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import TopicImage
 from flowstone.cluster.metadata import Metadata
@@ -80,7 +81,7 @@ class DeadLetterQueues:
         workers: Workers,
         producer_expiration_ms: int,
     ) -> None:
-        """`producer_expiration_ms` is how long brokers remember a producer that writes nothing."""
+        """Create the object; `producer_expiration_ms` is how long brokers keep the state of an idle producer."""
         self._metadata, self._partitions, self._peers = metadata, partitions, peers
         self._clock, self._workers = clock, workers
         self._sure_for_ms = producer_expiration_ms // 2
@@ -211,7 +212,7 @@ class DeadLetterQueues:
         left = sorted(offset for offset in offsets if offset >= start)
         wanted = frozenset(left)
         while left and size_bytes <= COPIED_BYTES_MAX:
-            read = partial(read_offsets, source, Reader.UNCOMMITTED, None, left, READ_BYTES_MAX)
+            read = partial(read_spans, source, Reader.UNCOMMITTED, None, spans_of(left), READ_BYTES_MAX)
             data, covered, missing = await read_when_cached(self._workers, source, read)
             at = 0
             while at < len(data):
@@ -220,7 +221,7 @@ class DeadLetterQueues:
                         found[record.offset] = record
                         size_bytes += _size_bytes(record)
                 at += parse_header(data, at).size_bytes
-            done = len(covered) + len(missing)
+            done = count_of(covered) + count_of(missing)
             if not done:
                 break
             left = left[done:]

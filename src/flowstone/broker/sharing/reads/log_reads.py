@@ -9,6 +9,7 @@ from typing import NamedTuple
 from flowstone.broker.sharing.acquisition import Acquired, LogBatch
 from flowstone.broker.sharing.delays import DELIVER_AFTER_BYTES, not_before_ms
 from flowstone.broker.sharing.reads.recent_batches import RecentBatches
+from flowstone.broker.sharing.spans import Span
 from flowstone.coordinator.share.records import Delay
 from flowstone.errors import ApiError
 from flowstone.log.segments.cached_reads import LogSlice, NotCached, read_cached
@@ -49,6 +50,11 @@ class LogRead:
         self._partition, self._reader, self._recent = partition, reader, recent
         self._records, self._offset, self._end_offset = records, offset, end_offset
         self._places: list[_Place] = []
+        self._data: bytes | None = None  # of the whole slice, if it was read at once
+
+    def read_whole(self) -> None:
+        """Read all batches at once, which is cheaper if all are needed. Raises NotCached."""
+        self._data = self._bytes(0, self._records.count)
 
     def __iter__(self) -> Iterator[LogBatch]:
         """Yield the batches, in order, as far as the page cache has them.
@@ -133,9 +139,9 @@ class LogRead:
         read = partial(self._bytes, place.begin, size)
         return None if self._recent is None else self._recent.only(place.first, size, spans, read)
 
-    def only(self, offsets: Sequence[int]) -> bytes | None:
+    def only(self, spans: Sequence[Span]) -> bytes | None:
         """Return the batch that was yielded last with only these records; None if it has to be sent whole."""
-        return self._cut(self._places[-1], [(offset, offset) for offset in offsets])
+        return self._cut(self._places[-1], spans)
 
     def bytes_of(self, first: int) -> bytes:
         """Return the bytes of the batch at an offset, which was the last one yielded. Raises NotCached."""
@@ -163,6 +169,8 @@ class LogRead:
             position += header.size_bytes
 
     def _bytes(self, position: int, count: int) -> bytes:
+        if self._data is not None:
+            return self._data[position : position + count]
         count = min(count, self._records.count - position)
         return read_cached(self._records.file, self._records.position + position, count)
 

@@ -72,13 +72,14 @@ class ShareGroup:
     members_bytes: int = 0  # an estimate of the memory of the members
     states_bytes: int = 0
     # Soft: since when the group is Empty; the hash of the topics that was computed last, and for what; until when no
-    # further attempt to initialize state is made, and when the first one was.
+    # further attempt to initialize state is made, when the first one was, and its state epoch.
     state_timestamp_ms: int = NO_TIMESTAMP
     hash_key: tuple[int, int, int] | None = None
     hash_value: int = 0
     next_attempt_ms: int = 0
     session_ms: int = 0  # the session timeout as of the last heartbeat
     first_attempt_ms: int | None = None
+    attempt_epoch: int = NEW_GROUP_EPOCH
 
     # The interface of all protocols' groups: see `groups.group.AnyGroup`
 
@@ -166,7 +167,7 @@ class ShareGroup:
     def assign(
         self, member: ShareMember, *, assigned: TopicPartitions | None = None, target: TopicPartitions | None = None
     ) -> None:
-        """Replace what the member has, or what it is to have."""
+        """Replace the member's current or target partitions."""
         before_bytes = member.size_bytes
         member.assigned = member.assigned if assigned is None else assigned
         member.target = member.target if target is None else target

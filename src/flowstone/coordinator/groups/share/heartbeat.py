@@ -103,6 +103,8 @@ def _stay(turn: Turn, request: ShareHeartbeatRequest) -> ShareHeartbeatResponse:
     stored = _stored(request, member)
     settings = turn.shard.settings(group.group_id)
     _check_size(turn, group, member, stored)
+    # A new group is known from here on: the next member to join must find that its state is being initialized.
+    turn.shard.groups.setdefault(group.group_id, group)
     if member is None or member.stored != stored:
         turn.append(stored)
     topic_counts = group.topic_counts_with(member, stored.subscribed_topics)
@@ -146,7 +148,7 @@ def _known(turn: Turn, request: ShareHeartbeatRequest) -> tuple[ShareGroup, Shar
 
 
 def _stored(request: ShareHeartbeatRequest, member: ShareMember | None) -> ShareMemberStored:
-    """Return the member as it is after the request, whose null fields leave what was."""
+    """Return the member's properties after the request; null fields leave them unchanged."""
     before = member.stored if member is not None else None
     rack_id, topics = request.rack_id, request.subscribed_topics
     if before is not None:

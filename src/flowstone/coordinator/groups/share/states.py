@@ -2,8 +2,9 @@
 
 A partition is assigned to members only once its state is initialized. The first heartbeat that finds partitions without
 state notes them as initializing and has the broker ask the share coordinator (`InitializeStates`); its success is noted
-by a further record. While it fails, heartbeats try again, `ATTEMPT_INTERVAL_MS` apart. A topic whose state was about to
-be deleted when its broker stopped gets new state too.
+by a further record. While it fails, heartbeats try again, `ATTEMPT_INTERVAL_MS` apart, with the state epoch of the
+first attempt: a late attempt must not reset the state that an earlier one has created, and that members use already.
+A topic whose state was about to be deleted when its broker stopped gets new state too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def initialize_missing(turn: Turn, group: ShareGroup, state_epoch: int, topics: 
         group.first_attempt_ms = None
         return False
     if group.first_attempt_ms is None:
-        group.first_attempt_ms = turn.now_ms
+        group.first_attempt_ms, group.attempt_epoch = turn.now_ms, state_epoch
     if turn.now_ms < group.next_attempt_ms:
         return True
     group.next_attempt_ms = turn.now_ms + ATTEMPT_INTERVAL_MS
@@ -45,7 +46,7 @@ def initialize_missing(turn: Turn, group: ShareGroup, state_epoch: int, topics: 
     if any(new.values()):
         added = {topic_id: (names[topic_id], indexes) for topic_id, indexes in new.items() if indexes}
         turn.append(begun(group, added))
-    turn.effects.tasks.append(InitializeStates(group.group_id, state_epoch, wanted))
+    turn.effects.tasks.append(InitializeStates(group.group_id, group.attempt_epoch, wanted))
     return True
 
 

@@ -1,4 +1,4 @@
-"""Dead letters: what is in the letters topic of a pipeline, and which of them were retried or dropped.
+"""Reading of dead letters: the records of a pipeline's letters topic, and which were retried or dropped.
 
 Letters are records and stay in their topic as long as its retention has it. What was done with them is in the
 pipeline's state, as ranges of offsets.
