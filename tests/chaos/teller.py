@@ -7,10 +7,9 @@ transaction, again and again. With MODE `fixed`, thread N has input partition FI
 id that belongs to the partition: a successor with the same id fences it. With MODE `group`, the group assigns the
 partitions and the transactional id is new: only the group's generation tells a live member from a zombie (KIP-447).
 
-A thread may hang: librdkafka's `send_offsets_to_transaction` never returns if the broker vanishes that it asks for the
-group coordinator (2.16; that request has a timeout that nothing looks at). Such a member still sends heartbeats, and a
-rebalance would wait for it. So members must poll again within `POLL_INTERVAL_MS_MAX`, or their group goes on without
-them.
+A thread may hang: librdkafka's `send_offsets_to_transaction` never returns if the group coordinator vanishes meanwhile
+(2.16; its issues 5511 and 5456). Such a member still sends heartbeats, and a rebalance would wait for it. So members
+must poll again within `POLL_INTERVAL_MS_MAX`, or their group goes on without them.
 
 What a thread hears goes to the standard output, a line of JSON each. SIGTERM ends the process after the transactions
 that are under way. An error that librdkafka calls fatal ends a producer, and the thread starts over with another one.

@@ -319,7 +319,7 @@ def _note_written(
 def _former_leader(change: PartitionChanged, before: ClusterImage, after: ClusterImage) -> int | None:
     """Return the broker that does not lead the partition any more, or None if the leader has not changed."""
     was, now = (image.topics_by_id.get(change.topic_id) for image in (before, after))
-    if was is None or now is None:
-        return None
+    if was is None or now is None or change.partition >= len(was.partitions):
+        return None  # created or deleted in the same append
     leader = was.partitions[change.partition].leader
     return leader if now.partitions[change.partition].leader != leader else None

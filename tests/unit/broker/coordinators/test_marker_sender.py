@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import pytest
+
 from flowstone.broker.coordinators.local_markers import Marker
 from flowstone.broker.coordinators.marker_sender import MarkerSender
 from flowstone.client.errors import Disconnected
 from flowstone.cluster.image.cluster_image import NO_LEADER, PartitionImage
-from flowstone.cluster.image.records import PartitionChanged, TopicCreated
+from flowstone.cluster.image.records import PartitionChanged, PartitionsAdded, TopicCreated
 from flowstone.cluster.logs.memory_log import MemoryLog
 from flowstone.cluster.metadata import Metadata
 from flowstone.coordinator.transactions.messages import V2, SendMarkers
@@ -237,6 +239,20 @@ def test_a_change_of_the_in_sync_replicas_leaves_requests_alone():
         assert not bench.peers.asked[0][2].done()
 
     run(scenario)
+
+
+def test_a_partition_that_is_added_and_moved_at_once_disturbs_no_others(caplog: pytest.LogCaptureFixture):
+    async def scenario(bench: Bench) -> None:
+        await bench.create([OTHER])
+        await bench.end("id", [0])
+        added = PartitionsAdded(TOPIC_ID, (_led_by(OTHER),))
+        moves = [PartitionChanged(TOPIC_ID, index, _led_by(THIRD, epoch=1)) for index in (1, 0)]
+        await bench.metadata.append([added, *moves])
+        await turns()
+        assert bench.peers.sent() == [(OTHER, [0]), (THIRD, [0])]
+
+    run(scenario)
+    assert not caplog.records
 
 
 def test_a_broken_connection_sends_the_markers_again_after_a_pause():
