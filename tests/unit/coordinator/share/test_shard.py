@@ -146,3 +146,10 @@ def test_random_histories_are_the_same_after_a_replay_and_after_pruning() -> Non
         pruned = shard.reloaded(begun_at).snapshots()
         assert sorted(each.key for each in pruned) == sorted(each.key for each in shard.machine.snapshots())
         assert {each.key: each for each in pruned} == {each.key: each for each in shard.machine.snapshots()}
+
+
+def test_a_shard_has_nothing_to_do_as_time_passes() -> None:
+    machine = Shard().machine
+    assert machine.next_deadline() is None
+    for effects in (machine.tick(10**9), machine.loaded(10**9)):
+        assert (list(effects.records), list(effects.replies), list(effects.tasks)) == ([], [], [])
