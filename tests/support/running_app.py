@@ -43,8 +43,8 @@ class LoopThread:
         self._thread.join()
         self._runner.close()
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._runner.get_loop()).result(TIMEOUT_S)
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = TIMEOUT_S) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._runner.get_loop()).result(timeout_s)
 
     def call(self, function: Callable[[], T]) -> T:
         """What the function returns when called on the loop."""
