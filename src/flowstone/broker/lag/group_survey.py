@@ -17,7 +17,7 @@ from flowstone.broker.lag.group_status import GroupMember, GroupStatus, Partitio
 from flowstone.broker.lag.headroom_alarm import HeadroomAlarm
 from flowstone.broker.lag.lag import Lags
 from flowstone.broker.lag.share_status import ShareStatus
-from flowstone.broker.loop.time_slices import TimeSlices, yield_to_loop
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices, yield_to_loop
 from flowstone.broker.requests.context import Services
 from flowstone.coordinator.groups.classic.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
@@ -225,7 +225,7 @@ class GroupSurvey:
         """Survey all groups for the metrics and listeners, and warn of groups whose headroom is low."""
         self.latest = await self.all_groups()
         self.lags.forget_unasked()
-        self._alarm.look(self.latest)
+        await run_in_slices(self._alarm.look(self.latest), TimeSlices(self._clock.monotonic))
         for listener in self._listeners:
             listener(self.latest)
 
