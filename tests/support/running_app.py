@@ -19,6 +19,8 @@ from tests.support.wire_client import Client
 
 T = TypeVar("T")
 TIMEOUT_S = 10.0
+# A clean stop flushes every log.
+STOP_TIMEOUT_S = 60.0
 
 
 class LoopThread:
@@ -82,7 +84,7 @@ class RunningApp(LoopThread):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.run(self.app.stop())
+        self.run(self.app.stop(), STOP_TIMEOUT_S)
         super().__exit__(kind, error, trace)
 
     def client(self, listener: str = "PLAINTEXT") -> Client:
