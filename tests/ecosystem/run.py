@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
             result = run(PRODUCTS[name], kind, options.directory)
             found.append(result)
             if options.record:
-                kept = results.Result(case, result.product.version, result.checks, result.failure)
+                kept = results.Result(case, result.product.version, len(result.checks), result.checks, result.failure)
                 results.record(name, result.broker, kept)
     print_table(found, [kind.name for kind in kinds])
     return 1 if any(each.failure is not None and each.broker == Flowstone.name for each in found) else 0
