@@ -3,8 +3,8 @@
     python -m tests.ecosystem.run [--kafka | --kafka-only] [--record] [NAME...]
 
 Every product gets a new broker. With `--kafka` each case also runs against Apache Kafka, for comparison. The exit
-status is 0 only if every product passed on Flowstone, or on Kafka if that is the only broker; one that could not be installed counts as failed. `--record`
-keeps the results, of which `results.py` makes the table of docs/clients.md.
+status is 0 only if every product passed on Flowstone, or on Kafka if that is the only broker; one that could not be
+installed counts as failed. `--record` keeps the results, of which `results.py` makes the table of docs/clients.md.
 """
 
 from __future__ import annotations
