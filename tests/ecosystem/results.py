@@ -3,7 +3,7 @@
     python -m tests.ecosystem.results docs/clients.md
 
 `run.py --record` adds to the file. A result is kept with the digest of its case's code: what a case found before it was
-changed is no longer shown. A test compares the table with the file (tests/unit/test_ecosystem_results.py).
+changed is no longer shown. A test compares the table with the file (tests/unit/ecosystem/test_results.py).
 """
 
 from __future__ import annotations

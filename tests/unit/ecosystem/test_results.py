@@ -13,7 +13,7 @@ from tests.ecosystem.digests import digest
 from tests.ecosystem.product import Product
 from tests.ecosystem.results import Result, table
 
-PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
+PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
 KAFKAJS = PRODUCTS["kafkajs"]
 
 
