@@ -21,7 +21,11 @@ Rules for a client's batch of a known producer:
 - anything else must follow the last sequence directly (2^31 - 1 is followed by 0; a producer of which only a marker is
   known begins at 0). An unknown producer may begin anywhere: its records may have been deleted. Under the second
   version of the transaction protocol it begins at 0, because every transaction does;
-- while its transaction is open, a producer's batches must be transactional.
+- while its transaction is open, a producer's batches must be transactional;
+- a transactional batch repeats only batches of the open transaction. A batch of librdkafka 2.16 that was in flight when
+  its transaction was aborted is stored, but the client gives its sequences to the next transaction's batch, in the same
+  epoch. To acknowledge that as a repetition, as Kafka does, would lose it. Refused, the client aborts and goes on in
+  another epoch. A late copy of a batch whose transaction has ended is refused too: nobody waits for its answer.
 
 Rules for an end marker: a coordinator of an older epoch is fenced. The marker's producer epoch must not be older than
 the known one; under the second version it must be newer, or equal if no transaction is open, so that a late marker
@@ -137,7 +141,10 @@ class ProducerStates:
                 last = producer.batches[-1].last_sequence
                 if header.base_sequence == (last + 1 if last < SEQUENCE_MAX else 0):
                     return None  # the case of nearly all batches, decided without another call
-            return _check_sequence(producer, header)
+            repeated = _check_sequence(producer, header)
+            if repeated is not None and header.is_transactional:
+                _refuse_ended(header)
+            return repeated
         producer = self._in_transaction.get(header.producer_id)
         if producer is None:
             self._check_has_place(header, now_ms)
@@ -150,6 +157,11 @@ class ProducerStates:
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction; its batch must be part of it",
             )
+        if repeated is not None and repeated.is_place_known:
+            assert self.undecided is not None
+            first_offset = self.undecided.first_offset_of(header.producer_id)
+            if first_offset is not None and repeated.base_offset < first_offset:
+                _refuse_ended(header)
         return repeated
 
     def check_own(self, batch: Bytes, header: BatchHeader, transaction_version: int) -> EndMarker | None:
@@ -380,6 +392,14 @@ def _check_sequence(producer: Producer, header: BatchHeader) -> ProducerBatch | 
         if batch.last_sequence == header.last_sequence and batch.first_sequence == header.base_sequence:
             return batch
     return _forgotten(producer, header) or _refuse(header, due, f"the one after {last}")
+
+
+def _refuse_ended(header: BatchHeader) -> NoReturn:
+    raise ApiError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {header.producer_id} epoch {header.producer_epoch}: sequences {header.base_sequence} to "
+        f"{header.last_sequence} belong to a transaction that has ended",
+    )
 
 
 def _fenced(producer: Producer, header: BatchHeader) -> ApiError:

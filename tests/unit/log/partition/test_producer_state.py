@@ -279,6 +279,28 @@ def test_sequences_go_on_after_a_marker_of_the_same_epoch() -> None:
     assert made.check(transactional(1), NOW_MS) is None
 
 
+@pytest.mark.parametrize("outcome", [COMMIT, ABORT])
+def test_a_transactional_batch_repeats_none_of_a_transaction_that_has_ended(outcome: EndMarker) -> None:
+    """librdkafka gives the sequences of a batch that it gave up, but which was stored, to the next transaction's."""
+    made = in_transaction()
+    assert made.check(transactional(0), NOW_MS) is not None
+    made.apply(marker_header(), 101, 1001, outcome)
+    assert refused(made, transactional(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    made.apply(transactional(1), 102, seen_ms=1002)
+    assert refused(made, transactional(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    repeated = made.check(transactional(1), NOW_MS)
+    assert repeated is not None
+    assert repeated.base_offset == 102
+
+
+def test_a_plain_batch_is_still_repeated_after_a_transaction_of_its_producer(states: ProducerStates) -> None:
+    states.apply(transactional(8), 108, seen_ms=1008)
+    states.apply(marker_header(), 109, 1009, COMMIT)
+    repeated = states.check(header(7), NOW_MS)
+    assert repeated is not None
+    assert repeated.base_offset == 107
+
+
 def test_sequences_begin_again_after_a_marker_of_the_next_epoch() -> None:
     made = in_transaction()
     made.apply(marker_header(epoch=1), 101, 1001, COMMIT)
