@@ -73,7 +73,7 @@ class ClientSecurity:
         return self.protocol.startswith("SASL")
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return a context for one connection. Raises ConfigError if a file is missing or no certificate."""
+        """Return a TLS context for one connection. Raises ConfigError if a file is missing or is not a certificate."""
         return client_context(self.pem, checks_host=self.checks_host)
 
     def librdkafka(self) -> dict[str, str]:

@@ -106,7 +106,7 @@ class LeaderSession:
         return is_held
 
     def extend(self, place: Place, offset: int, hold_s: float = 0.0) -> None:
-        """Renew a lock now, and count the time that it may be held from `hold_s` from now."""
+        """Renew a lock now, and restart the time for which it may be held `hold_s` from now."""
         held = self.held.by_place.get(place, {}).get(offset)
         if held is not None:
             held.held_since_s, held.locked_until_s = monotonic() + hold_s, min(held.locked_until_s, monotonic())

@@ -22,6 +22,7 @@ from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues, Sent
 from flowstone.broker.sharing.letters.letter_writer import LetterWriter
 from flowstone.cli.up.command import run_up
 from flowstone.coordinator.share.records import LetterBatch
+from flowstone.coordinator.share.shard import ShareShard
 from flowstone.ports.system_files import SystemFile
 from flowstone.types import Bytes
 
@@ -85,9 +86,26 @@ def archive_before_the_copy() -> None:
     LetterWriter.archived = send_then  # type: ignore[method-assign]
 
 
+def forget_what_was_given_up() -> None:
+    """The leader that loads a state is not told which records were given up and have no letter yet."""
+    read = ShareShard.read
+
+    def partly(self: ShareShard, *arguments: Any) -> Any:
+        effects = read(self, *arguments)
+        effects.replies[:] = [(token, answer._replace(given_up=())) for token, answer in effects.replies]
+        return effects
+
+    ShareShard.read = partly  # type: ignore[method-assign]
+
+
 BUGS = {
     each.__name__: each
-    for each in (store_nothing_before_the_copy, repeat_with_another_producer, archive_before_the_copy)
+    for each in (
+        store_nothing_before_the_copy,
+        repeat_with_another_producer,
+        archive_before_the_copy,
+        forget_what_was_given_up,
+    )
 }
 
 

@@ -16,9 +16,12 @@ from tests.support.broker_process import UP
 from tests.support.sharing.share_client import ACCEPT, REJECT, Sharer, topic_id_of
 from tests.support.wire_client import Client, Closed
 
+from .sabotaged_letters import forget_what_was_given_up
 from .test_letter_kills import RECORDS, TOPIC, killed_at, letters_so_far, prepare, start
 
 REJECTED = (0, 5)
+# The write that stores the first letter's plan: the one before it says that its record was given up.
+PLAN_WRITE = 2
 # More writes than a life has in which two records are rejected.
 WRITES_MAX = 20
 LETTERS_TIMEOUT_S = 5.0
@@ -76,3 +79,12 @@ def test_an_answered_rejection_is_not_delivered_again_whenever_the_broker_is_kil
         if not was_killed:
             break
     assert number > RECORDS  # each acknowledgement is a write of its own, so that there were many
+
+
+def test_a_leader_that_forgets_what_was_given_up_is_found(tmp_path: Path) -> None:
+    bug = forget_what_was_given_up.__name__
+    prepare(tmp_path)
+    rejections = Rejections(tmp_path)
+    assert rejections.live([*killed_at(PLAN_WRITE, "before", bug)])
+    assert not rejections.live([*killed_at(0, "never", bug)])
+    assert rejections.again

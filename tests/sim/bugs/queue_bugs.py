@@ -105,18 +105,6 @@ def read_without_the_updates() -> Patches:
     yield patch.object(ShareShard, "read", partial)
 
 
-def forget_what_was_given_up() -> Patches:
-    """A new leader is not told which records were rejected and have no letter yet."""
-    read = ShareShard.read
-
-    def partial(self: ShareShard, *arguments: Any) -> Any:
-        effects = read(self, *arguments)
-        effects.replies[:] = [(token, answer._replace(given_up=())) for token, answer in effects.replies]
-        return effects
-
-    yield patch.object(ShareShard, "read", partial)
-
-
 def letters_without_sequences() -> Patches:
     """A batch of letters is appended again whenever it is sent again, and it is always sent twice."""
     attempt = DeadLetterQueues._try
@@ -145,7 +133,6 @@ BUGS = {
         Bug(locks_never_end, ("I8 lost",), loads=QUEUES),
         Bug(start_passes_an_unfinished_record, ("I8 lost",), loads=QUEUES),
         Bug(read_without_the_updates, ("finished and delivered",), loads=QUEUES),
-        Bug(forget_what_was_given_up, ("finished and delivered",), loads=QUEUES),
         Bug(letters_without_sequences, ("I8 letter",), loads=QUEUES),
         Bug(aborted_records_are_delivered, ("aborted",), loads=QUEUES),
     )

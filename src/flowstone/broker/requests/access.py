@@ -63,7 +63,7 @@ class Decisions(dict[Permission, dict[str, bool]]):
 
 
 class Access:
-    """Decides what sessions may do."""
+    """The authorizer's decisions about sessions, with a cache per session."""
 
     def __init__(self, authorizer: Authorizer, on_denied: Callable[[ClientSession, Permission, str], None]) -> None:
         """Use the authorizer's rules; `on_denied` is called for each denial that is sent to a client."""

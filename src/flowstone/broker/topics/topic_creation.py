@@ -46,7 +46,9 @@ async def create_in_parts(
     timeout_ms: int = CHANGE_TIMEOUT_MS,
     validate_only: bool = False,
 ) -> list[TopicResult]:
-    """Create topics in parts. Names that collide with each other are noticed on creation, not on mere validation."""
+    """Create topics in parts. Names that collide with each other are detected only when topics are created, not by
+    validation.
+    """
     times = Counter(topic.name for topic in topics)
     budget = _Budget()
 

@@ -22,10 +22,10 @@ Rules for a client's batch of a known producer:
   known begins at 0). An unknown producer may begin anywhere: its records may have been deleted. Under the second
   version of the transaction protocol it begins at 0, because every transaction does;
 - while its transaction is open, a producer's batches must be transactional;
-- a transactional batch repeats only batches of the open transaction. A batch of librdkafka 2.16 that was in flight when
-  its transaction was aborted is stored, but the client gives its sequences to the next transaction's batch, in the same
-  epoch. To acknowledge that as a repetition, as Kafka does, would lose it. Refused, the client aborts and goes on in
-  another epoch. A late copy of a batch whose transaction has ended is refused too: nobody waits for its answer.
+- a transactional batch repeats only batches of the open transaction. One with the sequences of a transaction that has
+  ended is refused with UNKNOWN_PRODUCER_ID, upon which clients raise their epoch. Kafka acknowledges it as a repetition;
+  but librdkafka, after it has aborted a transaction whose batch had not been acknowledged, uses that batch's sequences
+  for the next transaction (ADR 0029).
 
 Rules for an end marker: a coordinator of an older epoch is fenced. The marker's producer epoch must not be older than
 the known one; under the second version it must be newer, or equal if no transaction is open, so that a late marker
@@ -157,12 +157,15 @@ class ProducerStates:
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction; its batch must be part of it",
             )
-        if repeated is not None and repeated.is_place_known:
-            assert self.undecided is not None
-            first_offset = self.undecided.first_offset_of(header.producer_id)
-            if first_offset is not None and repeated.base_offset < first_offset:
-                _refuse_ended(header)
+        if repeated is not None and self._is_before_transaction(header.producer_id, repeated):
+            _refuse_ended(header)
         return repeated
+
+    def _is_before_transaction(self, producer_id: int, batch: ProducerBatch) -> bool:
+        """Return whether the batch was appended before the producer's open transaction began."""
+        assert self.undecided is not None
+        first_offset = self.undecided.first_offset_of(producer_id)
+        return first_offset is not None and batch.last_offset < first_offset
 
     def check_own(self, batch: Bytes, header: BatchHeader, transaction_version: int) -> EndMarker | None:
         """Return the end marker in a batch made by the broker itself, or None if it is an ordinary batch.
@@ -394,18 +397,18 @@ def _check_sequence(producer: Producer, header: BatchHeader) -> ProducerBatch | 
     return _forgotten(producer, header) or _refuse(header, due, f"the one after {last}")
 
 
-def _refuse_ended(header: BatchHeader) -> NoReturn:
-    raise ApiError(
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {header.producer_id} epoch {header.producer_epoch}: sequences {header.base_sequence} to "
-        f"{header.last_sequence} belong to a transaction that has ended",
-    )
-
-
 def _fenced(producer: Producer, header: BatchHeader) -> ApiError:
     return ApiError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {header.producer_id} has epoch {producer.epoch}, not {header.producer_epoch}",
+    )
+
+
+def _refuse_ended(header: BatchHeader) -> NoReturn:
+    raise ApiError(
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} belongs to a "
+        "transaction that has ended; the producer must raise its epoch",
     )
 
 

@@ -46,7 +46,7 @@ class Letter:
 
     @property
     def origin(self) -> str:
-        """The record that it was, as topic-partition@offset; empty if that is not known."""
+        """The record from which the letter was made, as topic-partition@offset; empty if unknown."""
         topic, partition, offset = (self.cause.get(each) for each in ("topic", "partition", "offset"))
         return f"{topic}-{partition}@{offset}" if topic and partition and offset else ""
 
