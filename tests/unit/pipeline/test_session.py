@@ -1,4 +1,4 @@
-"""The settings of a pipeline's Spark session: what applies on one machine, on a cluster, and what a declaration says."""
+"""The settings of a pipeline's Spark session: on one machine, on a cluster, and what a declaration says."""
 
 from __future__ import annotations
 
