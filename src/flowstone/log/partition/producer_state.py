@@ -1,5 +1,5 @@
 """The state of each idempotent producer of a partition: sequence numbers, to detect repeated and lost batches, and
-and the open transaction.
+the open transaction.
 
 Owns Kafka's rules for sequence numbers and end markers (its ProducerAppendInfo). Per producer id: the epoch, the last
 five batches, as many as a producer may have in flight, the epoch of the coordinator that wrote its last marker, and the
@@ -23,9 +23,8 @@ Rules for a client's batch of a known producer:
   version of the transaction protocol it begins at 0, because every transaction does;
 - while its transaction is open, a producer's batches must be transactional;
 - a transactional batch repeats only batches of the open transaction. One with the sequences of a transaction that has
-  ended is refused with UNKNOWN_PRODUCER_ID, upon which clients raise their epoch. Kafka acknowledges it as a repetition;
-  but librdkafka, after it has aborted a transaction whose batch had not been acknowledged, uses that batch's sequences
-  for the next transaction (ADR 0029).
+  ended is refused with UNKNOWN_PRODUCER_ID, so that the client raises its epoch. Kafka acknowledges it as a repetition,
+  but librdkafka can use the sequences of an aborted batch for the next transaction (ADR 0029).
 
 Rules for an end marker: a coordinator of an older epoch is fenced. The marker's producer epoch must not be older than
 the known one; under the second version it must be newer, or equal if no transaction is open, so that a late marker
@@ -36,9 +35,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, NoReturn
 
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.partition.producer_sequences import (
+    BATCHES_PER_PRODUCER,
+    NO_OFFSET,
+    SEQUENCE_MAX,
+    Producer,
+    ProducerBatch,
+    check_sequence,
+    fenced,
+    refuse,
+    refuse_ended,
+)
 from flowstone.log.partition.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
 from flowstone.log.partition.undecided_transactions import DecidedTransaction, OpenTransaction, UndecidedTransactions
 from flowstone.types import Bytes
@@ -46,14 +55,11 @@ from flowstone.wire.end_markers import NO_COORDINATOR_EPOCH, EndMarker, read_end
 from flowstone.wire.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
 
 NO_PRODUCER_ID = -1
-BATCHES_PER_PRODUCER = 5
 PRODUCERS_MAX = 100_000  # bounded because a client can invent as many ids as it likes
 # A producer that has appended nothing for so long has given up what it could send again: twice the longest default
 # of the common clients (delivery.timeout.ms 2 minutes, librdkafka's message.timeout.ms 5 minutes).
 PRODUCER_IDLE_MS = 10 * 60 * 1000
 GAP_AFTER_REFUSAL_MS = 10_000  # how long requests that follow a refused one may still arrive
-SEQUENCE_MAX = 2**31 - 1
-NO_OFFSET = -1
 # The transaction protocols as the feature transaction.version counts them: from 2 on the epoch rises with each
 # transaction. Of a batch with the first value nobody has asked the transaction coordinator.
 UNVERIFIED, TRANSACTIONS_V2 = 0, 2
@@ -61,43 +67,7 @@ UNVERIFIED, TRANSACTIONS_V2 = 0, 2
 # Equivalent to the named tuple's constructor, which takes three times as long: one is made for every batch.
 _new = tuple.__new__
 _ALL_BUT_FIRST_OF_FIVE = slice(1 - BATCHES_PER_PRODUCER, None)
-# Sequences wrap around: a sequence at most this far back is behind, any other is ahead.
-_BEHIND_MAX = SEQUENCE_MAX // 2
 _TRANSACTION_FLAGS = TRANSACTIONAL_FLAG | CONTROL_FLAG
-
-
-class SequenceGap(ApiError):
-    """A batch is ahead of its producer's sequence: an earlier batch is missing. Kafka has no error code for this."""
-
-
-class ProducerBatch(NamedTuple):
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-    is_place_known: bool = True  # otherwise its offset is at or before `last_offset`
-
-    @property
-    def first_sequence(self) -> int:
-        sequence = self.last_sequence - self.offset_delta
-        return sequence if sequence >= 0 else sequence + SEQUENCE_MAX + 1
-
-    @property
-    def base_offset(self) -> int:
-        return self.last_offset - self.offset_delta if self.is_place_known else NO_OFFSET
-
-
-class Producer:
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "is_from_snapshot", "seen_ms")
-
-    def __init__(self, epoch: int, seen_ms: int, *, is_from_snapshot: bool = False) -> None:
-        self.epoch = epoch
-        self.coordinator_epoch = NO_COORDINATOR_EPOCH  # of the producer's last marker
-        self.is_from_snapshot = is_from_snapshot
-        # when the broker last took a batch: the timestamps of records come from the producer's clock
-        self.seen_ms = seen_ms
-        # Empty after an epoch that began with a marker. A deque would take twice the memory of all the rest.
-        self.batches: tuple[ProducerBatch, ...] = ()
 
 
 class ProducerStates:
@@ -141,24 +111,24 @@ class ProducerStates:
                 last = producer.batches[-1].last_sequence
                 if header.base_sequence == (last + 1 if last < SEQUENCE_MAX else 0):
                     return None  # the case of nearly all batches, decided without another call
-            repeated = _check_sequence(producer, header)
+            repeated = check_sequence(producer, header)
             if repeated is not None and header.is_transactional:
-                _refuse_ended(header)
+                refuse_ended(header)
             return repeated
         producer = self._in_transaction.get(header.producer_id)
         if producer is None:
             self._check_has_place(header, now_ms)
             if transaction_version >= TRANSACTIONS_V2 and header.base_sequence:
-                _refuse(header, 0, "0, nothing of the producer being known")
+                refuse(header, 0, "0, nothing of the producer being known")
             return None
-        repeated = _check_sequence(producer, header)
+        repeated = check_sequence(producer, header)
         if repeated is None and not header.is_transactional:
             raise ApiError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction; its batch must be part of it",
             )
         if repeated is not None and self._is_before_transaction(header.producer_id, repeated):
-            _refuse_ended(header)
+            refuse_ended(header)
         return repeated
 
     def _is_before_transaction(self, producer_id: int, batch: ProducerBatch) -> bool:
@@ -180,7 +150,7 @@ class ProducerStates:
             return marker
         producer = self.get(header.producer_id)
         if producer is not None and header.producer_epoch < producer.epoch:
-            raise _fenced(producer, header)
+            raise fenced(producer, header)
         return None
 
     def check_marker(self, header: BatchHeader, marker: EndMarker, transaction_version: int) -> None:
@@ -375,56 +345,3 @@ class ProducerStates:
 
 
 _NO_BATCH = ProducerBatch(NO_SEQUENCE, NO_OFFSET, 0, 0)
-
-
-def _check_sequence(producer: Producer, header: BatchHeader) -> ProducerBatch | None:
-    """Return the remembered batch that this one repeats, or None if it is the next. Raises ApiError if neither."""
-    if header.producer_epoch != producer.epoch:
-        if header.producer_epoch < producer.epoch:
-            raise _fenced(producer, header)
-        if header.base_sequence:
-            _refuse(header, 0, "0, its epoch being new")
-        return None
-    if not producer.batches:
-        return _refuse(header, 0, "0, the first one after a marker") if header.base_sequence else None
-    last = producer.batches[-1].last_sequence
-    due = last + 1 if last < SEQUENCE_MAX else 0
-    if header.base_sequence == due:
-        return None
-    for batch in producer.batches:
-        if batch.last_sequence == header.last_sequence and batch.first_sequence == header.base_sequence:
-            return batch
-    return _forgotten(producer, header) or _refuse(header, due, f"the one after {last}")
-
-
-def _fenced(producer: Producer, header: BatchHeader) -> ApiError:
-    return ApiError(
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"producer {header.producer_id} has epoch {producer.epoch}, not {header.producer_epoch}",
-    )
-
-
-def _refuse_ended(header: BatchHeader) -> NoReturn:
-    raise ApiError(
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-        f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} belongs to a "
-        "transaction that has ended; the producer must raise its epoch",
-    )
-
-
-def _forgotten(producer: Producer, header: BatchHeader) -> ProducerBatch | None:
-    """Return the batch if it may repeat one of those that a snapshot left out."""
-    first = producer.batches[0]
-    behind = first.first_sequence - header.last_sequence & SEQUENCE_MAX
-    if not producer.is_from_snapshot or len(producer.batches) == BATCHES_PER_PRODUCER or not 0 < behind <= _BEHIND_MAX:
-        return None
-    return ProducerBatch(header.last_sequence, first.base_offset - 1, 0, header.max_timestamp, is_place_known=False)
-
-
-def _refuse(header: BatchHeader, due: int, expected: str) -> NoReturn:
-    is_ahead = header.base_sequence - due & SEQUENCE_MAX <= _BEHIND_MAX
-    raise (SequenceGap if is_ahead else ApiError)(
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {header.producer_id} epoch {header.producer_epoch}: "
-        f"sequence {header.base_sequence}, expected {expected}",
-    )

@@ -7,13 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_state import (
-    GAP_AFTER_REFUSAL_MS,
-    PRODUCER_IDLE_MS,
-    SEQUENCE_MAX,
-    ProducerStates,
-    SequenceGap,
-)
+from flowstone.log.partition.producer_sequences import SEQUENCE_MAX, SequenceGap
+from flowstone.log.partition.producer_state import GAP_AFTER_REFUSAL_MS, PRODUCER_IDLE_MS, ProducerStates
 from flowstone.wire.end_markers import EndMarker, end_marker
 from flowstone.wire.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader, parse_header
 
