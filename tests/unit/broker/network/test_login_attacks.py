@@ -10,7 +10,6 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from statistics import median
 
 import pytest
 
@@ -289,8 +288,8 @@ def test_how_long_a_refusal_takes_tells_nothing_about_the_user(broker):
                 answer: SaslAuthenticateResponse = authenticate(client, encode(name, "guess"))
                 times.append(time.monotonic() - started)
                 assert answer.error_code == REFUSED
-    medians = sorted(map(median, took.values()))
-    assert medians[-1] - medians[0] < 0.002, took  # deriving a key alone takes four milliseconds or more
+    fastest = sorted(map(min, took.values()))  # what the machine adds is not the broker's
+    assert fastest[-1] - fastest[0] < 0.002, took  # deriving a key alone takes four milliseconds or more
 
 
 # Logs
