@@ -24,7 +24,7 @@ from flowstone.log.partition import partition_log
 from flowstone.log.partition.derived_state import DerivedProducers
 from flowstone.log.partition.log_cutting import cut_log
 from flowstone.log.partition.partition_log import FlushTask, PartitionLog
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.log.partition.truncation_plan import cut_at
 from flowstone.log.segments import batch_scan
 from flowstone.ports.system_files import SystemFile, SystemFiles

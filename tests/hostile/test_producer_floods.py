@@ -8,7 +8,7 @@ import pytest
 
 from flowstone.broker.requests.producer_admission import CONNECTION_NEW_IDS_MAX
 from flowstone.errors import ErrorCode
-from flowstone.log.partition.producer_state import PRODUCERS_MAX
+from flowstone.log.partition.producers.producer_state import PRODUCERS_MAX
 from flowstone.wire.codec import response_decoder
 from flowstone.wire.frames import parse_response_header
 from flowstone.wire.messages import InitProducerIdRequest

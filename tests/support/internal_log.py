@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_state import UNVERIFIED, ProducerStates
+from flowstone.log.partition.producers.producer_state import UNVERIFIED, ProducerStates
 from flowstone.wire.record_batch import encode_header, parse_header
 
 

@@ -17,7 +17,7 @@ from functools import partial
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition.partition_log import Appended, LogPosition, PartitionLog, Timestamps, WrittenAhead
-from flowstone.log.partition.producer_state import UNVERIFIED
+from flowstone.log.partition.producers.producer_state import UNVERIFIED
 from flowstone.replication.follower_role import FollowerRole
 from flowstone.replication.leader_role import ACKS_ALL, LeaderRole
 from flowstone.replication.local_replica import LocalReplica, OnFault

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_sequences import SequenceGap
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_sequences import SequenceGap
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.types import Bytes
 from flowstone.wire.record_batch import parse_header
 

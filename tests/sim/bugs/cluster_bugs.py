@@ -18,8 +18,8 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.lifecycle.steady_clock import SteadyClock
 from flowstone.log.partition import replica_append
 from flowstone.log.partition.partition_log import PartitionLog
-from flowstone.log.partition.producer_sequences import ProducerBatch
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_sequences import ProducerBatch
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.log.segments.partition_directory import FlushTask
 from flowstone.replication import leader_role
 from flowstone.replication.follower_role import FollowerRole

@@ -114,7 +114,7 @@ def letters_without_sequences() -> Patches:
         return await attempt(self, topic, index, batch)
 
     yield patch.object(DeadLetterQueues, "_try", twice)
-    yield patch("flowstone.log.partition.producer_state.ProducerStates.check", lambda *arguments: None)
+    yield patch("flowstone.log.partition.producers.producer_state.ProducerStates.check", lambda *arguments: None)
 
 
 def aborted_records_are_delivered() -> Patches:

@@ -18,7 +18,7 @@ from flowstone.log.compaction.filter import GroupFilter
 from flowstone.log.compaction.walk import StoppedAt
 from flowstone.log.lifecycle import log_recovery
 from flowstone.log.partition import aborted_transactions, derived_state
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.log.partition.undecided_transactions import UndecidedTransactions
 from tests.sim.simulation import TRANSACTIONS
 

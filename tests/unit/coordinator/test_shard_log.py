@@ -11,7 +11,7 @@ from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.coordinator.shard_log import ProducerFenced, ShardLog
 from flowstone.coordinator.skipped_records import SkippedRecords
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.partition.producer_state import TRANSACTIONS_V2
+from flowstone.log.partition.producers.producer_state import TRANSACTIONS_V2
 from flowstone.ports.clock import SimulatedClock
 from flowstone.wire.end_markers import EndMarker
 from flowstone.wire.record_batch import Record, build_batch, encode_record, parse_header

@@ -6,7 +6,7 @@ import pytest
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_sequences import BATCHES_PER_PRODUCER, SequenceGap
+from flowstone.log.partition.producers.producer_sequences import BATCHES_PER_PRODUCER, SequenceGap
 from flowstone.ports.clock import SimulatedClock
 from flowstone.replication.recent_refusal import GAP_AFTER_REFUSAL_S, RecentRefusal
 from flowstone.wire.record_batch import Record, build_batch

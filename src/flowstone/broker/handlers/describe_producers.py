@@ -15,8 +15,8 @@ from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.broker.requests.partition_lookup import find_replica
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_snapshot import SnapshotEntry
-from flowstone.log.partition.producer_state import PRODUCERS_MAX
+from flowstone.log.partition.producers.producer_snapshot import SnapshotEntry
+from flowstone.log.partition.producers.producer_state import PRODUCERS_MAX
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     DescribeProducersRequest,

@@ -33,7 +33,7 @@ from flowstone.broker.requests.transaction_verification import ProducedTransacti
 from flowstone.cluster.decisions.topic_names import INTERNAL_TOPICS
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, RecordError
 from flowstone.log.partition.partition_log import NeedsWorker, Timestamps, WrittenAhead
-from flowstone.log.partition.producer_state import UNVERIFIED
+from flowstone.log.partition.producers.producer_state import UNVERIFIED
 from flowstone.promise import Promise
 from flowstone.replication.partition import ACKS_ALL, Partition
 from flowstone.types import Bytes

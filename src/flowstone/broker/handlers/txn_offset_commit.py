@@ -28,7 +28,7 @@ from flowstone.coordinator.groups.messages import CommitRequest, CommitResponse,
 from flowstone.coordinator.groups.transactional_commits import TransactionalCommitRequest
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.promise import Promise
 from flowstone.wire.messages import (
     TxnOffsetCommitRequest,

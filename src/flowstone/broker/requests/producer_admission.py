@@ -19,7 +19,7 @@ from struct import Struct
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.partition_log import PartitionLog
-from flowstone.log.partition.producer_state import PRODUCER_IDLE_MS
+from flowstone.log.partition.producers.producer_state import PRODUCER_IDLE_MS
 from flowstone.ports.clock import Clock
 from flowstone.types import Bytes
 from flowstone.wire.record_batch import HEADER_BYTES, parse_header

@@ -27,7 +27,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_state import TRANSACTIONS_V2, UNVERIFIED
+from flowstone.log.partition.producers.producer_state import TRANSACTIONS_V2, UNVERIFIED
 from flowstone.memory_budget import MemoryAccount, MemoryBudget
 from flowstone.ports.clock import Clock, done_within
 from flowstone.replication.partition import Partition

@@ -15,7 +15,7 @@ from flowstone.cluster.decisions.topic_names import TRANSACTION_STATE
 from flowstone.coordinator.transactions.record_format import decode
 from flowstone.coordinator.transactions.records import TransactionRecord, TransactionRemoved
 from flowstone.errors import StorageFault
-from flowstone.log.partition.producer_snapshot import decode_snapshot
+from flowstone.log.partition.producers.producer_snapshot import decode_snapshot
 from flowstone.log.segments.batch_scan import ScannedBatch
 from flowstone.log.segments.file_names import offset_in_name
 from flowstone.log.segments.partition_directory import SNAPSHOT_SUFFIX

@@ -18,7 +18,7 @@ from flowstone.log.branching.staging import StagedBranch, WantedBranch, discard,
 from flowstone.log.directories.log_set import DirectoryLogs
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.log.segments.branch_point import BranchPoint
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.partition_directory import PartitionDirectory

@@ -22,7 +22,7 @@ from flowstone.log.lifecycle.directory_identity import STAGED_SUFFIX
 from flowstone.log.partition.inherited_transactions import InheritedTransactions, find_inherited, write_aborts
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.log.segments.branch_point import UNPUBLISHED, BranchPoint, branch_point_name, encode_branch_source
 from flowstone.log.segments.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.segments.file_handles import FileHandles

@@ -28,7 +28,7 @@ from fastcrc.crc32 import iscsi as crc32c
 from flowstone.config import MIB
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.log.segments.branch_point import BranchPoint
 from flowstone.log.segments.compaction_job import CLEANED_SUFFIX
 from flowstone.log.segments.file_handles import FileHandles

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from flowstone.log.partition.derived_state import DerivedProducers
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.log.segments.cached_reads import wait_for
 from flowstone.log.segments.partition_directory import PartitionDirectory
 from flowstone.log.segments.segment import Segment

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from flowstone.errors import StorageFault
 from flowstone.log.partition.leader_epochs import LeaderEpochs
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.log.partition.undecided_transactions import DecidedTransaction
 from flowstone.log.segments.batch_scan import DamagedBatch, ScannedBatch, scan
 from flowstone.log.segments.cached_reads import wait_for

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from flowstone.log.partition.derived_state import read_producers
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.log.partition.undecided_transactions import OpenTransaction
 from flowstone.log.segments.partition_directory import snapshot_path
 from flowstone.log.segments.segment import LOG_SUFFIX, Segment, segment_path

@@ -24,7 +24,7 @@ from flowstone.log.partition.durability import Durability
 from flowstone.log.partition.file_errors import file_error
 from flowstone.log.partition.large_appends import WrittenAhead, begin_large_append
 from flowstone.log.partition.leader_epochs import LeaderEpochs
-from flowstone.log.partition.producer_state import UNVERIFIED, ProducerStates
+from flowstone.log.partition.producers.producer_state import UNVERIFIED, ProducerStates
 from flowstone.log.partition.record_checks import Timestamps
 from flowstone.log.partition.replica_append import Replicated, UnfitRecords, check_batches
 from flowstone.log.partition.segment_store import SegmentStore

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowstone.log.partition.derived_state import read_producers
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.log.segments.cached_reads import wait_for
 from flowstone.log.segments.partition_directory import LogPosition
 from flowstone.log.segments.segment import Segment

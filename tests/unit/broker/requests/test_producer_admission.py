@@ -10,7 +10,7 @@ import pytest
 from flowstone.broker.requests import producer_admission
 from flowstone.broker.requests.producer_admission import ProducerAdmission
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_state import PRODUCER_IDLE_MS, PRODUCERS_MAX, ProducerStates
+from flowstone.log.partition.producers.producer_state import PRODUCER_IDLE_MS, PRODUCERS_MAX, ProducerStates
 from flowstone.ports.clock import SimulatedClock
 from flowstone.wire.record_batch import Record, build_batch, parse_header
 

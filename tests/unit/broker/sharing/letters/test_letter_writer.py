@@ -13,7 +13,7 @@ import pytest
 import flowstone
 from flowstone.broker.sharing.letters.dead_letters import DeadLetterQueues
 from flowstone.errors import ErrorCode
-from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.producers.producer_state import ProducerStates
 from flowstone.wire import messages as m
 from tests.support.sharing.share_client import ACCEPT, REJECT, Sharer
 from tests.unit.broker.sharing.test_failover import DEADLINE_S, client_of, started, take

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_sequences import SEQUENCE_MAX, SequenceGap
-from flowstone.log.partition.producer_state import GAP_AFTER_REFUSAL_MS, PRODUCER_IDLE_MS, ProducerStates
+from flowstone.log.partition.producers.producer_sequences import SEQUENCE_MAX, SequenceGap
+from flowstone.log.partition.producers.producer_state import GAP_AFTER_REFUSAL_MS, PRODUCER_IDLE_MS, ProducerStates
 from flowstone.wire.end_markers import EndMarker, end_marker
 from flowstone.wire.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader, parse_header
 
@@ -50,7 +50,7 @@ def refusal(states: ProducerStates, batch: BatchHeader, now_ms: int = NOW_MS, ve
 
 @pytest.fixture
 def two_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flowstone.log.partition.producer_state.PRODUCERS_MAX", 2)
+    monkeypatch.setattr("flowstone.log.partition.producers.producer_state.PRODUCERS_MAX", 2)
 
 
 @pytest.mark.parametrize("batch", [header, transactional])

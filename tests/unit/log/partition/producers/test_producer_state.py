@@ -6,8 +6,8 @@ import pytest
 from fastcrc.crc32 import iscsi as crc32c
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_sequences import SEQUENCE_MAX, SequenceGap
-from flowstone.log.partition.producer_state import PRODUCER_IDLE_MS, ProducerStates
+from flowstone.log.partition.producers.producer_sequences import SEQUENCE_MAX, SequenceGap
+from flowstone.log.partition.producers.producer_state import PRODUCER_IDLE_MS, ProducerStates
 from flowstone.log.partition.undecided_transactions import DecidedTransaction
 from flowstone.wire.end_markers import EndMarker
 from flowstone.wire.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
@@ -54,7 +54,7 @@ def known(states: ProducerStates, *producer_ids: int) -> list[int]:
 
 @pytest.fixture
 def three_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flowstone.log.partition.producer_state.PRODUCERS_MAX", 3)
+    monkeypatch.setattr("flowstone.log.partition.producers.producer_state.PRODUCERS_MAX", 3)
 
 
 @pytest.mark.usefixtures("three_at_most")

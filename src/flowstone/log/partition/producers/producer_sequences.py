@@ -100,7 +100,7 @@ def _forgotten(producer: Producer, header: BatchHeader) -> ProducerBatch | None:
 
 
 def refuse(header: BatchHeader, due: int, expected: str) -> NoReturn:
-    """Raise ApiError: the batch does not begin at the sequence `due`. SequenceGap if it is ahead of it."""
+    """Raise ApiError, or SequenceGap if it is ahead: the batch does not begin at the sequence `due`."""
     is_ahead = header.base_sequence - due & SEQUENCE_MAX <= _BEHIND_MAX
     raise (SequenceGap if is_ahead else ApiError)(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

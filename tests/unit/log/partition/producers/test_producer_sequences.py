@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_sequences import (
+from flowstone.log.partition.producers.producer_sequences import (
     NO_OFFSET,
     SEQUENCE_MAX,
     Producer,

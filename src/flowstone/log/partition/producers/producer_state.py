@@ -37,7 +37,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_sequences import (
+from flowstone.log.partition.producers.producer_sequences import (
     BATCHES_PER_PRODUCER,
     NO_OFFSET,
     SEQUENCE_MAX,
@@ -48,7 +48,7 @@ from flowstone.log.partition.producer_sequences import (
     refuse,
     refuse_ended,
 )
-from flowstone.log.partition.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
+from flowstone.log.partition.producers.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
 from flowstone.log.partition.undecided_transactions import DecidedTransaction, OpenTransaction, UndecidedTransactions
 from flowstone.types import Bytes
 from flowstone.wire.end_markers import NO_COORDINATOR_EPOCH, EndMarker, read_end_marker
