@@ -43,7 +43,7 @@ def serve(bootstrap: str, topic: str, hangs_at: int | None, done: Callable[[int]
         for message in batch:
             work(message.offset(), hangs_at, done)
         if batch:
-            consumer.commit(asynchronous=False)  # after the work: what is committed is done
+            consumer.commit(asynchronous=False)  # after the work: every committed record is processed
 
 
 def work(number: int, hangs_at: int | None, done: Callable[[int], None]) -> None:

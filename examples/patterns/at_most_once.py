@@ -41,7 +41,7 @@ def serve(bootstrap: str, topic: str, hangs_at: int | None, done: Callable[[int]
     while True:
         batch = stage.take(consumer, BATCH)
         if batch:
-            consumer.commit(asynchronous=False)  # before the work: what is done is committed
+            consumer.commit(asynchronous=False)  # before the work: every processed record is committed
         for message in batch:
             work(message.offset(), hangs_at, done)
 

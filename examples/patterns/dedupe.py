@@ -57,7 +57,7 @@ def serve(bootstrap: str, topic: str, database: str, hangs_after: int | None, te
 
 def pay(ledger: sqlite3.Connection, id: str, cents: int) -> bool:
     """Store the payment; return False if its id was already stored."""
-    with ledger:  # one transaction: the note and the effect, or neither
+    with ledger:  # one transaction: the id and the effect, or neither
         is_new = ledger.execute("INSERT OR IGNORE INTO done VALUES (?)", (id,)).rowcount == 1
         if is_new:
             ledger.execute("UPDATE account SET cents = cents + ?", (cents,))

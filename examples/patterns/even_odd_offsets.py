@@ -27,21 +27,21 @@ def work(bootstrap: str, topic: str, half: str, last: int) -> list[int]:
     """Process one half from the last commit to the offset `last`; return the offsets that were processed."""
     config = {
         "bootstrap.servers": bootstrap,
-        "group.id": f"{half}-of-{topic}",  # a group each: one offset could not say how far both are
+        "group.id": f"{half}-of-{topic}",  # a group per worker, because each has its own position
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         **stage.QUICK,
     }
     handled: list[int] = []
     with Consumer(config) as consumer:
-        consumer.assign([TopicPartition(topic, 0)])  # chosen by hand; goes on at what the group has committed
+        consumer.assign([TopicPartition(topic, 0)])  # continues at the offset that the group has committed
         at = -1
         while at < last:
             for message in stage.take(consumer):
                 at = message.offset()
                 if at % len(HALVES) == HALVES[half]:
                     handled.append(int(message.value()))  # the work
-                consumer.commit(message=message, asynchronous=False)  # past the other's records too
+                consumer.commit(message=message, asynchronous=False)  # also for records of the other worker
     print(f"{half:4} handled {', '.join(map(str, handled))}")
     return handled
 

@@ -31,7 +31,7 @@ def produce_events(bootstrap: str, topic: str) -> None:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,  # or a retry may overtake
+            "enable.idempotence": True,  # otherwise a retry may be stored after later records
             "partitioner": "murmur2_random",  # a key's partition is the one that the Java client chooses
         }
     )

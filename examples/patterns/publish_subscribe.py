@@ -26,8 +26,8 @@ def read(bootstrap: str, topic: str, subscriber: str, count: int) -> list[str]:
     """Return the next records of a subscriber."""
     config = {
         "bootstrap.servers": bootstrap,
-        "group.id": f"{subscriber}-of-{topic}",  # each subscriber its own: that makes it publish/subscribe
-        "auto.offset.reset": "earliest",  # a new subscriber begins with the oldest record; "latest": with the next one
+        "group.id": f"{subscriber}-of-{topic}",  # each subscriber has its own group
+        "auto.offset.reset": "earliest",  # a new subscriber begins with the oldest record; "latest": with new ones
         "enable.auto.commit": False,
         **stage.QUICK,
     }

@@ -46,7 +46,7 @@ def set_back(consumer: Consumer, topic: str, to_ms: int) -> None:
     wanted = [TopicPartition(topic, partition, to_ms) for partition in range(PARTITIONS)]
     found = consumer.offsets_for_times(wanted, timeout=stage.TIMEOUT_S)
     for each in found:
-        if each.offset == OFFSET_END:  # nothing that late in this partition: go on at its end
+        if each.offset == OFFSET_END:  # no record is that late in this partition: continue at its end
             _first, each.offset = consumer.get_watermark_offsets(each, timeout=stage.TIMEOUT_S)
     consumer.commit(offsets=found, asynchronous=False)
 

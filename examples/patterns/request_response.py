@@ -34,7 +34,7 @@ class Caller:
         self._producer = Producer({"bootstrap.servers": bootstrap})
         no_group = {"group.id": "-", "enable.auto.commit": False}
         self._consumer = Consumer({"bootstrap.servers": bootstrap, **no_group, **stage.QUICK})
-        # Every caller sees every answer, and needs those only that come from now on.
+        # Every caller reads all answers, and needs only those that are written from now on.
         _first, end = self._consumer.get_watermark_offsets(TopicPartition(answers, 0), timeout=stage.TIMEOUT_S)
         self._consumer.assign([TopicPartition(answers, 0, end)])
         self._waiting: dict[bytes, Future[str]] = {}
@@ -56,7 +56,7 @@ class Caller:
                 if answer is not None and answer.set_running_or_notify_cancel():
                     answer.set_result(message.value().decode())
                 else:
-                    self.late += 1  # or somebody else's, or a second answer to the same question
+                    self.late += 1  # or the answer is for another caller, or the second one to the same question
         self._consumer.close()
 
 

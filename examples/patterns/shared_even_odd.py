@@ -34,7 +34,7 @@ def run(bootstrap: str) -> Result:
             name = ("first", "second")[turn % 2]
             with next(workers[name]) as task:
                 handled[name].append(int(task.value or b""))  # the work
-        first.close()  # returns at once what it has fetched and not worked on
+        first.close()  # releases the records that it has fetched and not processed
         for task in workers["second"]:
             with task:
                 handled["second"].append(int(task.value or b""))

@@ -48,7 +48,7 @@ def serve(bootstrap: str, topic: str, hangs_at: int | None, tell: Tell) -> None:
     def commit_finished() -> None:
         nonlocal committed
         for each in [each for each in unfinished if each.done()]:
-            each.result()  # work that failed ends the worker: it is not committed
+            each.result()  # raises if the work failed: the worker ends, and the record is not committed
             tell(("done", unfinished.pop(each)))
         first_unfinished = min(unfinished.values(), default=read_to)
         if first_unfinished > committed:

@@ -30,11 +30,11 @@ class Worker:
         )
 
     async def start(self) -> None:
-        await self._producer.start()  # aborts what a worker before left open, and fences that worker
+        await self._producer.start()  # aborts the previous worker's open transaction and fences that worker
         await self._consumer.start()
 
     async def bill(self, price: Price) -> int:
-        """Bill the next orders, all or none of them; return how many. After an abort the same orders come again."""
+        """Bill the next orders in one transaction; return how many. After an abort, the next call reads them again."""
         batch = await self._consumer.getmany(timeout_ms=stage.TIMEOUT_S * 1000, max_records=BATCH)
         try:
             async with self._producer.transaction():  # commits at its end, aborts after an error
@@ -44,7 +44,7 @@ class Worker:
                 read_to = {each: records[-1].offset + 1 for each, records in batch.items()}
                 await self._producer.send_offsets_to_transaction(read_to, self._group_id)
         except ProducerFenced:
-            raise  # another worker has this transactional_id, and has aborted the transaction
+            raise  # another worker uses this transactional_id, and has aborted the transaction
         except Exception:
             for partition, records in batch.items():
                 self._consumer.seek(partition, records[0].offset)

@@ -17,7 +17,7 @@ class Worker:
         self._bills = bills
         common = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._producer = Producer({**common, "transactional.id": f"{orders}-1"})
-        self._producer.init_transactions()  # aborts what a worker before left open, and fences that worker
+        self._producer.init_transactions()  # aborts the previous worker's open transaction and fences that worker
         self._consumer = Consumer(
             {
                 **common,
@@ -31,7 +31,7 @@ class Worker:
         self._consumer.subscribe([orders])
 
     def bill(self, price: Price) -> int:
-        """Bill the next orders, all or none of them; return how many. After an abort the same orders come again."""
+        """Bill the next orders in one transaction; return how many. After an abort, the next call reads them again."""
         batch = stage.take(self._consumer, BATCH)
         self._producer.begin_transaction()
         try:
@@ -42,9 +42,9 @@ class Worker:
             self._producer.commit_transaction()
         except Exception as error:
             if isinstance(error, KafkaException) and error.args[0].fatal():
-                raise  # fenced: another worker has this transactional.id, and has aborted the transaction
+                raise  # fenced: another worker uses this transactional.id, and has aborted the transaction
             self._producer.abort_transaction()
-            for order in reversed(batch):  # the last one sought is the first of its partition
+            for order in reversed(batch):  # the last seek of a partition is to its first order
                 self._consumer.seek(TopicPartition(order.topic(), order.partition(), order.offset()))
             raise
         return len(batch)

@@ -18,7 +18,7 @@ class Worker:
     def __init__(self, bootstrap: str, orders: str, bills: str) -> None:
         self._bills = bills
         self._producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{orders}-1")
-        self._producer.init_transactions()  # aborts what a worker before left open, and fences that worker
+        self._producer.init_transactions()  # aborts the previous worker's open transaction and fences that worker
         self._consumer = KafkaConsumer(
             orders,
             bootstrap_servers=bootstrap,
@@ -30,7 +30,7 @@ class Worker:
         )
 
     def bill(self, price: Price) -> int:
-        """Bill the next orders, all or none of them; return how many. After an abort the same orders come again."""
+        """Bill the next orders in one transaction; return how many. After an abort, the next call reads them again."""
         batch = self._consumer.poll(stage.TIMEOUT_S * 1000, max_records=BATCH)
         self._producer.begin_transaction()
         try:
@@ -40,7 +40,7 @@ class Worker:
             self._producer.send_offsets_to_transaction(read_to, self._consumer.group_metadata())
             self._producer.commit_transaction()
         except (ProducerFencedError, InvalidProducerEpochError):
-            raise  # another worker has this transactional_id, and has aborted the transaction
+            raise  # another worker uses this transactional_id, and has aborted the transaction
         except Exception:
             self._producer.abort_transaction()
             for partition, records in batch.items():

@@ -224,7 +224,7 @@ class App:
             self._groups.close()
 
     async def wait_failed(self) -> StorageFault:
-        """Return the fault when the last log directory has failed for good or the metadata needs a newer release."""
+        """Wait until the last log directory has failed or the metadata needs a newer release; return the fault."""
         return await asyncio.shield(self._failed)
 
     # HTTP pages
@@ -246,7 +246,7 @@ class App:
         from flowstone.broker.http.pages.page_list import PAGES
 
         self._pages = PageContext(self, self.services, self._server, self.survey, self._disks, self._late_transactions)
-        return Site(PAGES, self._pages, self.services.access)
+        return Site(PAGES, self._pages, self.services.access, self.services.audit)
 
     # Starting
 
@@ -264,8 +264,8 @@ class App:
             member_of = next((path for path in paths if is_only_a_copy(self._files, path)), None)
             if member_of is not None:
                 raise StartupError(
-                    f"the data directory {member_of} is of a broker whose cluster's metadata is in ZooKeeper: say "
-                    "where with zookeeper.connect, or --zookeeper HOST:PORT"
+                    f"the data directory {member_of} belongs to a broker of a cluster, whose metadata is in "
+                    "ZooKeeper: set zookeeper.connect, or --zookeeper HOST:PORT"
                 )
             copies = MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
             metadata_log = FileLog(copies, self._clock)

@@ -35,7 +35,7 @@ _own = _Own()
 
 @contextmanager
 def own_cluster(bootstrap: str) -> Iterator[None]:
-    """Have `cluster_of` return a client of this thread's own: for a program with several threads, as a driver is."""
+    """Let `cluster_of` return a client per thread, for programs with several threads, such as a driver."""
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
         _own.bootstrap, _own.cluster = bootstrap, cluster
         try:

@@ -109,7 +109,7 @@ class ExactlyOnceWriter(RowWriter):
         options, cluster = self._options, cluster_of(self._options.bootstrap)
         producer = Producer(cluster, transaction=cluster.transaction(identity), deadline_s=options.delivery_timeout_s)
         try:
-            write_rows(batches, options, cluster, producer)
+            write_rows(batches, options, cluster, producer, is_one_partition=True)
             return producer.record_counts
         except DeliveryFailed as error:
             if isinstance(error.__cause__, Refused) and error.__cause__.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

@@ -204,7 +204,7 @@ def _subscription(options: GivenOptions) -> Subscription:
         try:
             re.compile(regex)
         except re.error as error:
-            raise OptionError(f"subscribePattern: {regex!r} is no regular expression ({error})") from error
+            raise OptionError(f"subscribePattern: {regex!r} is not a regular expression ({error})") from error
         return Pattern(regex)
     return Assigned(_assigned(options.json("assign")))
 

@@ -9,11 +9,15 @@ which no task runs twice.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import IntegerType, StructType
 
@@ -27,7 +31,7 @@ from pyspark_flowstone.values import OptionError
 from pyspark_flowstone.versions import repartition_by_id, with_arrow_column
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
 MARK = "flowstone.exactly_once"
 PARTITION, SLOT = "partition", "__flowstone_slot"
@@ -62,18 +66,57 @@ def exactly_once(
     check_settings(df.sparkSession)
     columns_written(df.schema, topic if isinstance(topic, str) else None)
     counts = _partition_counts(bootstrap, topics, connect_timeout_s)
+    return _exchanged(df, F.col("topic") if not isinstance(topic, str) else F.lit(topic), counts)
+
+
+def _exchanged(df: DataFrame, named: Column, counts: Mapping[str, int]) -> DataFrame:
+    """Return the rows with the partition of each, exchanged by it. `named` is the topic of a row."""
     names = set(df.columns)
     inputs = [
         F.col(name).cast(kind) if name in names else F.lit(None).cast(kind)
         for name, kind in (("key", "binary"), (PARTITION, "int"))
     ]
-    named = F.col("topic") if not isinstance(topic, str) else F.lit(topic)
     slotted = with_arrow_column(df, SLOT, slot_function(counts), [named, *inputs], IntegerType())
     first = first_slots(counts)
     base = F.element_at(F.create_map(*[F.lit(each) for pair in first.items() for each in pair]), named)
     placed = repartition_by_id(slotted, sum(counts.values()), SLOT)
-    partition = (F.col(SLOT) - base).cast("int").alias(PARTITION, metadata={MARK: True})
-    return placed.withColumn(PARTITION, partition).drop(SLOT)
+    return _with_partition(placed, F.col(SLOT) - base).drop(SLOT)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows for one topic, with all columns of a write but `partition`."""
+
+    topic: str
+    rows: DataFrame
+    has_keys: bool = True
+
+
+def placed(parts: Sequence[Part], *, bootstrap: str, connect_timeout_s: float = CONNECT_TIMEOUT_DEFAULT_S) -> DataFrame:
+    """Return the rows of all parts, in the columns of the first, placed as `exactly_once` does.
+
+    Rows without keys may be in any partition. If there are not too many tasks, each writes its rows to a partition of
+    its own, and they are not exchanged: a failure in the computation of such rows then fails the write.
+    """
+    check_settings(parts[0].rows.sparkSession)
+    counts = _partition_counts(bootstrap, sorted({each.topic for each in parts}), connect_timeout_s)
+    tasks = parts[0].rows.sparkSession.sparkContext.defaultParallelism
+    topics = Counter(each.topic for each in parts)
+    found, exchanged = [], []
+    for each in parts:
+        if each.has_keys or topics[each.topic] > 1 or counts[each.topic] < tasks:
+            exchanged.append(each)
+        else:
+            found.append(_with_partition(each.rows.coalesce(counts[each.topic]), F.lit(None)))
+    if exchanged:
+        rows = reduce(DataFrame.unionByName, (each.rows for each in exchanged))
+        found.append(_exchanged(rows, F.col("topic"), {each.topic: counts[each.topic] for each in exchanged}))
+    return _with_partition(reduce(DataFrame.unionByName, found), F.col(PARTITION))
+
+
+def _with_partition(rows: DataFrame, partition: Column) -> DataFrame:
+    """Return the rows with the marked column `partition`; NULL is the partition of the task that writes the row."""
+    return rows.withColumn(PARTITION, partition.cast("int").alias(PARTITION, metadata={MARK: True}))
 
 
 def check_settings(spark: SparkSession) -> None:

@@ -70,16 +70,25 @@ class FlowstoneStreamWriter(RowWriter, DataSourceStreamArrowWriter):
     """The writer of streaming queries. In complete mode each micro-batch appends the whole result."""
 
 
-def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster: Cluster, producer: Producer) -> None:
+def write_rows(
+    batches: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    cluster: Cluster,
+    producer: Producer,
+    *,
+    is_one_partition: bool = False,
+) -> None:
     """Write all rows and return when they are stored.
 
-    Raises ClientError, or an error that names the row, if a row cannot be written.
+    With `is_one_partition` all rows of a topic that have neither a key nor a partition go to one partition, which is
+    another one in each task. Raises ClientError, or an error that names the row, if a row cannot be written.
     """
     encoder = Encoder(
         compression=options.compression,
         batch_bytes_max=options.record_bytes_max,
         now_ms=time.time_ns() // 1_000_000,
         first_partition=_first_partition(),
+        is_one_partition=is_one_partition,
     )
     counts: dict[str, int] = {}
     for rows in batches:

@@ -105,6 +105,7 @@ class Arena:
 
     def recover(self, healed_s: float, after: str) -> tuple[float, float, float]:
         """Seconds from then until all partitions make progress, all replicas are in sync, and transactions commit."""
+        self.bank.let_be()
         is_going = self.wait_progress(healed_s)
         recovery_s = time.monotonic() - healed_s
         if not is_going:

@@ -181,6 +181,10 @@ class Bank:
         """Take note that the cluster is being broken."""
         self._is_whole.clear()
 
+    def let_be(self) -> None:
+        """Take note that the cluster is whole again: the tellers are let be until `check_going` is done."""
+        self.tellers.let_be()
+
     def check_going(self, healed_s: float, after: str) -> float:
         """Seconds from then until every group has committed a transaction; readers must see whole ones, of sum 0."""
         self._is_whole.set()
@@ -189,6 +193,7 @@ class Bank:
             if not _wait(lambda each=group: last_commit_s.get(each, 0.0) > healed_s, OPEN_S_MAX):  # type: ignore[misc]
                 self._complain("no progress", inputs[0], f"{after}; {group} commits no transaction")
         progress_s = time.monotonic() - healed_s
+        self.tellers.go_on()
         for reader in self._readers:
             self._check_sum(reader.view, healed_s, after)
         self._readers[1].restart()

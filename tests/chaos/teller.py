@@ -7,6 +7,10 @@ transaction, again and again. With MODE `fixed`, thread N has input partition FI
 id that belongs to the partition: a successor with the same id fences it. With MODE `group`, the group assigns the
 partitions and the transactional id is new: only the group's generation tells a live member from a zombie (KIP-447).
 
+A thread may hang: librdkafka's `send_offsets_to_transaction` never returns if the group coordinator vanishes meanwhile
+(2.16; its issues 5511 and 5456). Such a member still sends heartbeats, and a rebalance would wait for it. So members
+must poll again within `POLL_INTERVAL_MS_MAX`, or their group goes on without them.
+
 What a thread hears goes to the standard output, a line of JSON each. SIGTERM ends the process after the transactions
 that are under way. An error that librdkafka calls fatal ends a producer, and the thread starts over with another one.
 """
@@ -34,6 +38,7 @@ from .transfers import transfer
 
 FIXED, IN_GROUP = "fixed", "group"
 TRANSACTION_TIMEOUT_MS = 10_000
+POLL_INTERVAL_MS_MAX = 10_000  # as long as a transaction may take
 ORDERS_MAX = 3  # of one transaction
 ABORT_CHANCE = 0.1
 PACE_S = 0.15  # of a thread's transactions
@@ -119,6 +124,7 @@ class Teller:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "session.timeout.ms": 3_000,
+                "max.poll.interval.ms": POLL_INTERVAL_MS_MAX,
                 "heartbeat.interval.ms": 500,
                 "fetch.wait.max.ms": 50,
                 "fetch.queue.backoff.ms": 20,

@@ -130,6 +130,7 @@ class Tellers:
         self._readers: list[threading.Thread] = []
         self._zombies: list[tuple[float, bool, TellerProcess]] = []  # what is due when: to go on (True), or to die
         self._ended = threading.Event()
+        self._lets_be = threading.Event()
         self._at_desk = [self._start(desk) for desk in desks]
         self._replacer = threading.Thread(target=self._replace, name="replacer", daemon=True)
         self._replacer.start()
@@ -158,8 +159,22 @@ class Tellers:
                 self.failures.append(told["error"])
             self._journal.write(event, **told)
 
+    def let_be(self) -> None:
+        """Kill, stop and continue no process until `go_on`.
+
+        A member that is killed leaves offsets behind for which its successor must wait until the transaction times out,
+        and every further one prolongs that. How long a group needs after a fault can only be told without this.
+        """
+        self._lets_be.set()
+
+    def go_on(self) -> None:
+        """Replace processes again."""
+        self._lets_be.clear()
+
     def _replace(self) -> None:
         while not self._ended.wait(self._chance.uniform(*REPLACE_PAUSE_S)):
+            if self._lets_be.is_set():
+                continue
             at = self._chance.randrange(len(self._desks))
             old = self._at_desk[at]
             if self._chance.random() < ZOMBIE_CHANCE:

@@ -184,7 +184,7 @@ def test_a_single_broker_grows_into_a_cluster_and_its_topics_get_more_replicas(
     assert "is in use" in shell.run(*found, fails=True)
     shell.end(shell.started[0])
     assert "with 1 topic\n" in shell.run(*found)
-    assert "not that of a broker on its own" in shell.run(*found, fails=True)
+    assert "not the metadata of a single broker" in shell.run(*found, fails=True)
 
     shell.bootstrap = ""
     for node_id in ("1", "2", "3"):
@@ -218,9 +218,9 @@ def test_a_zookeeper_that_lost_its_data_gets_it_back_from_a_broker(shell: Shell,
     refused = shell.run("up", "--http", "off", "--data", "1", "--zookeeper", empty, fails=True)
     assert "has lost cluster" in refused
     restore = ("cluster", "restore-metadata", "--data", "1", "--zookeeper", empty)
-    assert "this copy goes to change " in shell.run(*restore, fails=True)
+    assert "this copy ends at change " in shell.run(*restore, fails=True)
     assert "restored cluster " in shell.run(*restore, "--yes")
-    assert "holds a cluster's metadata already" in shell.run(*restore, "--yes", fails=True)
+    assert "already holds a cluster's metadata" in shell.run(*restore, "--yes", fails=True)
     shell.bootstrap = ""
     shell.up("--listen", "127.0.0.1:0", "--data", "1", "--node-id", "1", "--zookeeper", empty)
     assert shell.run("consume", "orders") == "tea\n"

@@ -189,9 +189,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Product:
-    """A product with its version, one sentence on what is exercised, and the case."""
+    """A product with its version, one sentence on what is exercised, and the case.
+
+    `name` is that of the command line, `title` what its authors call it.
+    """
 
     name: str
+    title: str
     version: str
     exercised: str
     run: Callable[[Case], None]

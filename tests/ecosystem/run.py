@@ -1,9 +1,10 @@
 """`make ecosystem`: products that people run on Kafka, installed as they are, against Flowstone.
 
-    python -m tests.ecosystem.run [--kafka] [NAME...]
+    python -m tests.ecosystem.run [--kafka] [--record] [NAME...]
 
 Every product gets a new broker. With `--kafka` each case also runs against Apache Kafka, for comparison. The exit
-status is 0 only if every product passed on Flowstone; one that could not be installed counts as failed.
+status is 0 only if every product passed on Flowstone; one that could not be installed counts as failed. `--record`
+keeps the results, of which `results.py` makes the table of docs/clients.md.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from scripts.client_suites.suite import CheckFailed, Unavailable
 
 from bench.servers import Flowstone, Kafka, Server
 
+from . import results
 from .cases import PRODUCTS
+from .digests import digest
 from .product import Case, Product
 
 REASON_CHARACTERS_MAX = 600
@@ -47,15 +50,24 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kafka", action="store_true", help="run each case against Apache Kafka as well")
     parser.add_argument("--directory", type=Path, help="where to leave the products' output (default: nowhere)")
+    parser.add_argument("--record", action="store_true", help="keep the results in results.json")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PRODUCTS)}; default: all")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(PRODUCTS)
     if unknown:
         parser.error(f"no such product: {', '.join(sorted(unknown))}; there are {', '.join(PRODUCTS)}")
     kinds: list[type[Server]] = [Flowstone, Kafka] if options.kafka else [Flowstone]
-    results = [run(PRODUCTS[name], kind, options.directory) for name in options.names or PRODUCTS for kind in kinds]
-    print_table(results, [kind.name for kind in kinds])
-    return 1 if any(each.failure is not None and each.broker == Flowstone.name for each in results) else 0
+    found = []
+    for name in options.names or PRODUCTS:
+        for kind in kinds:
+            case = digest(PRODUCTS[name])  # as it is now: it may be edited while it runs
+            result = run(PRODUCTS[name], kind, options.directory)
+            found.append(result)
+            if options.record:
+                kept = results.Result(case, result.product.version, result.checks, result.failure)
+                results.record(name, result.broker, kept)
+    print_table(found, [kind.name for kind in kinds])
+    return 1 if any(each.failure is not None and each.broker == Flowstone.name for each in found) else 0
 
 
 def run(product: Product, kind: type[Server], directory: Path | None) -> Result:
@@ -84,10 +96,10 @@ def run(product: Product, kind: type[Server], directory: Path | None) -> Result:
     return result
 
 
-def print_table(results: Sequence[Result], brokers: Sequence[str]) -> None:
+def print_table(found: Sequence[Result], brokers: Sequence[str]) -> None:
     print(f"\n| product | version | exercised | {' | '.join(brokers)} |\n|---|---|---|{'---|' * len(brokers)}")
-    for product in dict.fromkeys(each.product for each in results):
-        texts = [each.text for each in results if each.product == product]
+    for product in dict.fromkeys(each.product for each in found):
+        texts = [each.text for each in found if each.product == product]
         print(f"| {product.name} | {product.version} | {product.exercised} | {' | '.join(texts)} |")
 
 

@@ -138,23 +138,26 @@ class Copy:
         if self._forks is not None:
             self._forks.close()
 
-    def test(self, mutant: Mutant, tests: Sequence[str]) -> Outcome:
-        """Run the tests with the mutant in place of the original until one fails because of it."""
+    def test(self, mutant: Mutant, tests: Sequence[str], *, is_imported: bool = False) -> Outcome:
+        """Run the tests with the mutant in place of the original until one fails because of it.
+
+        With `is_imported` the changed file is imported: a fork would have the results of what runs during an import.
+        """
         left = list(tests)
         while left:
-            verdict = self._verdict(mutant, left)
+            verdict = self._verdict(mutant, left, is_imported=is_imported)
             if verdict.culprit is None:
                 if verdict.status == 0:
                     return Outcome(mutant, SURVIVED)
                 return self._without_verdict(mutant, left, verdict)
             test, result = verdict.culprit
-            if self._is_steady(test) and (result == KILLED or self._fails_again(mutant, test)):
+            if self._is_steady(test) and (result == KILLED or self._fails_again(mutant, test, is_imported)):
                 return Outcome(mutant, result, test)
             print(f"left out, the mutant is not why it failed: {test}", flush=True)
             left = _after(left, test)
         return Outcome(mutant, SURVIVED if tests else NOT_RUN)
 
-    def _verdict(self, mutant: Mutant | None, tests: Sequence[str]) -> Verdict:
+    def _verdict(self, mutant: Mutant | None, tests: Sequence[str], *, is_imported: bool = False) -> Verdict:
         """Run tests in a fork if they were collected and the mutant's code can be replaced, or else in a process."""
         if self._stopped.is_set():
             raise Stopped
@@ -162,7 +165,7 @@ class Copy:
             self._forks = Forks(self.path, self._collected, self._environment())
         (self.path / "verdict").unlink(missing_ok=True)
         with self._changed(mutant) as source:
-            verdict = self._fork(mutant, tests, source)
+            verdict = None if is_imported else self._fork(mutant, tests, source)
             if verdict is None:
                 return self.pytest(tests)
         return verdict
@@ -236,9 +239,9 @@ class Copy:
             self._steady.add(test)
         return True
 
-    def _fails_again(self, mutant: Mutant, test: str) -> bool:
+    def _fails_again(self, mutant: Mutant, test: str, is_imported: bool) -> bool:
         """Return whether the test fails or hangs with the mutant when it runs alone, with its whole time limit."""
-        return self._verdict(mutant, [test]).culprit is not None
+        return self._verdict(mutant, [test], is_imported=is_imported).culprit is not None
 
     def _without_verdict(self, mutant: Mutant, tests: Sequence[str], verdict: Verdict) -> Outcome:
         """Return the outcome where no test has begun: with the mutant the test modules cannot be imported."""

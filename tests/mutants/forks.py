@@ -58,11 +58,9 @@ class _Functions:
     def replace(self, file: str, before: str, after: str) -> bool:
         """Give the functions of a file their changed code; return whether all took it."""
         functions = self._functions.get(file, {})
-        old_codes = _function_codes(compile(before, file, "exec", dont_inherit=True))
-        new_codes = _function_codes(compile(after, file, "exec", dont_inherit=True))
-        for old, new in zip(old_codes, new_codes, strict=True):
-            if old == new:
-                continue
+        old_module = compile(before, file, "exec", dont_inherit=True)
+        new_module = compile(after, file, "exec", dont_inherit=True)
+        for old, new in _changed_functions(old_module, new_module):
             for function in functions.get((old.co_qualname, old.co_firstlineno), ()):
                 try:
                     function.__code__ = new
@@ -71,14 +69,21 @@ class _Functions:
         return True
 
 
-def _function_codes(module: CodeType) -> Iterator[CodeType]:
-    """Yield the code of all functions that are not inside of others."""
-    for code in module.co_consts:
-        if isinstance(code, CodeType):
-            if code.co_flags & 0x2:  # CO_NEWLOCALS: a function, not the body of a class
-                yield code
-            else:
-                yield from _function_codes(code)
+def _changed_functions(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """Yield the old and the new code of changed functions, also of those inside of others: decorators make some."""
+    old_codes, new_codes = _codes_inside(before), _codes_inside(after)
+    if len(old_codes) != len(new_codes):  # the change has removed one
+        return
+    for old, new in zip(old_codes, new_codes, strict=True):
+        if old == new:
+            continue
+        if old.co_flags & 0x2:  # CO_NEWLOCALS: a function, not the body of a class
+            yield old, new
+        yield from _changed_functions(old, new)
+
+
+def _codes_inside(code: CodeType) -> list[CodeType]:
+    return [each for each in code.co_consts if isinstance(each, CodeType)]
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool:

@@ -55,13 +55,20 @@ class _Recorder:
         data = self._coverage.get_data()
         tests = [test for test in self._seconds if test not in self._failed]
         number_of = {test: number for number, test in enumerate(tests)}
+        contexts = {
+            str(Path(file).relative_to(_SOURCES)): data.contexts_by_lineno(file) for file in data.measured_files()
+        }
         lines = {
-            str(Path(file).relative_to(_SOURCES)): {
+            file: {
                 line: numbers
-                for line, contexts in data.contexts_by_lineno(file).items()
-                if (numbers := [number_of[context] for context in contexts if context in number_of])
+                for line, names in names_by_line.items()
+                if (numbers := [number_of[name] for name in names if name in number_of])
             }
-            for file in data.measured_files()
+            for file, names_by_line in contexts.items()
+        }
+        at_import = {
+            file: [line for line, names in names_by_line.items() if "" in names]
+            for file, names_by_line in contexts.items()
         }
         seconds = [round(self._seconds[test], 4) for test in tests]
         path = Path(_OUTPUT, file_name(module))
@@ -71,6 +78,7 @@ class _Recorder:
             "tests": tests,
             "seconds": seconds,
             "lines": lines,
+            "at_import": at_import,
         }
         path.with_suffix(".part").write_text(json.dumps(recorded))
         path.with_suffix(".part").rename(path)

@@ -20,7 +20,10 @@ from tests.mutants.operators import Mutant
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "flowstone"
 FOLDER = ROOT / ".cache" / "mutants"
-TEST_SECONDS_MAX = 25.0  # of the tests that run a line, those are left out that would take longer in sum
+# Of the tests that run a line: how long those may take in sum that are run first, and those that are run if the first
+# notice nothing. Others are left out.
+FIRST_TESTS_SECONDS_MAX = 25.0
+LATER_TESTS_SECONDS_MAX = 75.0
 
 
 def digest(path: Path) -> str:
@@ -34,13 +37,17 @@ def file_name(test_module: str) -> str:
 
 
 class Module(TypedDict):
-    """What `lines.py` writes about one test module: `lines` has numbers of tests by source file and line."""
+    """What `lines.py` writes about one test module.
+
+    `lines` has numbers of tests by source file and line, `at_import` the lines that ran before the first test.
+    """
 
     test_file: str
     sources: dict[str, str]
     tests: list[str]
     seconds: list[float]
     lines: dict[str, dict[str, list[int]]]
+    at_import: dict[str, list[int]]
 
 
 @dataclass
@@ -49,6 +56,7 @@ class Recording:
 
     seconds: dict[str, float] = field(default_factory=dict)
     lines: dict[tuple[str, int], set[str]] = field(default_factory=dict)
+    at_import: set[tuple[str, int]] = field(default_factory=set)
 
     def add(self, module: Module) -> None:
         """Add what was recorded of one test module."""
@@ -59,23 +67,34 @@ class Recording:
             for line, numbers in numbers_by_line.items():
                 if (present := present_line(int(line))) is not None:
                     self.lines.setdefault((file, present), set()).update(tests[number] for number in numbers)
+            ran = map(present_line, module["at_import"][file])
+            self.at_import.update((file, line) for line in ran if line is not None)
 
-    def tests_of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run the mutant's line: its module's own first, then its package's, the quickest first.
+    def is_imported(self, mutant: Mutant) -> bool:
+        """Return whether the mutant's line runs when modules are imported."""
+        return not self.at_import.isdisjoint({(mutant.file, mutant.line), (mutant.file, mutant.statement_line)})
 
-        A line that is newer than the recording has the tests of the line that was recorded before it.
+    def tests_of(self, mutant: Mutant) -> tuple[list[str], list[str]]:
+        """Return the tests that run the mutant's line, those to run first and those to run if the first notice nothing.
+
+        The order is: its module's own tests, those of its package, others; the quickest of each first. A line that is
+        newer than the recording has the tests of the line that was recorded before it, and one that runs only when its
+        module is imported has the module's own tests.
         """
         tests: set[str] = set()
         for line in (mutant.line, *range(mutant.statement_line, mutant.function_line - 1, -1)):
             if tests := self.lines.get((mutant.file, line), set()):
                 break
-        chosen, total = [], 0.0
+        if not tests and self.is_imported(mutant):
+            tests = {test for test in self.seconds if not _distance(test, mutant.file)[0]}
+        first, later, total = list[str](), list[str](), 0.0
         for test in sorted(tests, key=lambda each: (*_distance(each, mutant.file), self.seconds[each], each)):
             total += self.seconds[test]
-            if chosen and total > TEST_SECONDS_MAX:
-                break
-            chosen.append(test)
-        return chosen
+            if not first or total <= FIRST_TESTS_SECONDS_MAX:
+                first.append(test)
+            elif total <= FIRST_TESTS_SECONDS_MAX + LATER_TESTS_SECONDS_MAX:
+                later.append(test)
+        return first, later
 
 
 def _distance(test: str, file: str) -> tuple[bool, bool]:
@@ -134,7 +153,6 @@ def read(modules: Iterable[str]) -> Recording:
     return recording
 
 
-@cache
 def _recorded(module: str) -> Module | None:
     path = FOLDER / "lines" / file_name(module)
     if not path.exists():

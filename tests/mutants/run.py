@@ -2,8 +2,8 @@
 
 A mutant is one change (`operators.py`). Of all mutants a seed picks some. For each, the tests that run the changed line
 are run (`recorded.py`), those of the module's own test file first, then those of its package, the quickest first, until
-one fails (`copies.py`). A mutant that none of them notices is tested with END_TO_END of its package, tests that start
-brokers, clusters and workers as processes of their own.
+one fails (`copies.py`). A mutant that the quickest do not notice is tested with the slower ones, and after that with
+END_TO_END of its package, tests that start brokers, clusters and workers as processes of their own.
 
 Everything happens in copies of the checkout in a temporary folder, one for each of at most two processes.
 
@@ -45,8 +45,11 @@ HOT_PATH += ("fetching/fetch_partitions", "fetching/fetch_sessions", "fetching/r
 # Tested against a real ZooKeeper only (tests/zookeeper).
 LEFT_OUT = ("cluster/zookeeper",)
 LINE_TESTS = ("tests/unit/log", "tests/unit/replication", "tests/unit/coordinator", "tests/unit/cluster")
-LINE_TESTS += ("tests/unit/broker", "tests/unit/test_promise.py", "tests/unit/test_embedded.py")
+LINE_TESTS += ("tests/unit/broker", "tests/unit/transactions", "tests/unit/client", "tests/unit/queues")
+LINE_TESTS += tuple(f"tests/unit/cli/{name}" for name in ("access", "cluster", "dlq", "group", "share", "topic", "txn"))
+LINE_TESTS += ("tests/unit/embedded", "tests/unit/test_embedded.py", "tests/unit/test_recreated_topics.py")
 LINE_TESTS += tuple(f"tests/unit/test_embedded_{name}.py" for name in ("clock", "cluster", "faults", "groups", "modes"))
+LINE_TESTS += ("tests/unit/test_promise.py",)
 HOSTILE = ("tests/hostile/test_batches.py", "tests/hostile/test_requests.py")
 # What runs only in the log's worker processes is recorded for no test.
 WORKERS = tuple(f"tests/unit/log/test_{name}.py" for name in ("worker_loop", "scrubber", "cleaner"))
@@ -71,14 +74,20 @@ def sources() -> list[str]:
     return [name for name in names if not name.startswith(LEFT_OUT)]
 
 
-def record(copy: Copy, modules: Sequence[str]) -> None:
-    """Run the test modules once, and note which test runs which line."""
+def record(copies: Sequence[Copy], modules: Sequence[str]) -> None:
+    """Run the test modules once, a part of them in each copy, and note which test runs which line."""
     print(f"running {len(modules)} test modules, to see which lines each test runs", flush=True)
     recorded.keep_sources(sources())
     folder = recorded.FOLDER / "lines"
     folder.mkdir(parents=True, exist_ok=True)
-    words = (str(folder), str(copy.sources), *sources())
-    copy.record(modules, FLOWSTONE_LINES=os.pathsep.join(words))
+
+    def record_part(number: int) -> None:
+        words = (str(folder), str(copies[number].sources), *sources())
+        if part := modules[number :: len(copies)]:
+            copies[number].record(part, FLOWSTONE_LINES=os.pathsep.join(words))
+
+    with ThreadPoolExecutor(len(copies)) as threads:
+        list(threads.map(record_part, range(len(copies))))
 
 
 def read_judged() -> dict[tuple[str, str, str], str]:
@@ -152,12 +161,16 @@ def test_all(mutants: Sequence[Mutant], recording: Recording, copies: Sequence[C
 
 
 def _test(copy: Copy, mutant: Mutant, recording: Recording, quick: bool) -> Outcome:
-    tests = recording.tests_of(mutant)
-    outcome = copy.test(mutant, tests)
-    if quick or outcome.result not in (SURVIVED, NOT_RUN):
-        return outcome
-    last = copy.test(mutant, END_TO_END[mutant.file.split("/")[0]])
-    return outcome if last.result == SURVIVED else last
+    first, later = recording.tests_of(mutant)
+    outcome = copy.test(mutant, first)
+    if outcome.result == SURVIVED and recording.is_imported(mutant):
+        outcome = copy.test(mutant, first, is_imported=True)
+    for tests in () if quick else (later, END_TO_END[mutant.file.split("/")[0]]):
+        if outcome.result not in (SURVIVED, NOT_RUN):
+            break
+        if tests and (next_outcome := copy.test(mutant, tests)).result != SURVIVED:
+            outcome = next_outcome
+    return outcome
 
 
 def report(outcomes: list[Outcome], judged_count: int, seconds: float) -> bool:
@@ -183,7 +196,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="only mutants whose file, line or change contains this text")
     parser.add_argument("--done", type=Path, help="not what this output of an earlier round has a result of")
     parser.add_argument("--again", type=Path, help="only what this output of an earlier run names as not noticed")
-    parser.add_argument("--quick", action="store_true", help="without the end-to-end tests")
+    parser.add_argument("--quick", action="store_true", help="only the quickest tests")
     parser.add_argument("--as-recorded", action="store_true", help="do not record test modules that have changed")
     return parser.parse_args()
 
@@ -206,7 +219,7 @@ def main() -> int:
         count = min(options.processes, max(1, len(to_run)))
         copies = [Copy(Path(folder) / str(number), modules) for number in range(count)]
         if not options.as_recorded and (outdated := recorded.outdated(modules)):
-            record(copies[0], outdated)
+            record(copies, outdated)
         outcomes = test_all(to_run, recorded.read(modules), copies, options.quick)
     enough = report(outcomes, len(picked) - len(to_run), time.monotonic() - began)
     return 0 if enough and len(outcomes) == len(to_run) else 1

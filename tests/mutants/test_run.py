@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,16 +25,29 @@ def _first():
     return [1][0]
 
 FIRST = _first() + 0
+
+def _adding(count):
+    def add(a):
+        return a + count
+    return add
+
+add_one = _adding(1)
 """
 TESTS = """
 from pathlib import Path
-from flowstone.numbers import add
+from flowstone.numbers import FIRST, add, add_one
 
 def test_positive():
     assert add(1, 2) == 3
 
 def test_negative():
     assert add(-1, 2) == 2
+
+def test_one_more():
+    assert add_one(1) == 2
+
+def test_first():
+    assert FIRST > 0
 
 def test_unsteady():
     assert add(1, 2) == 3 and Path("steady").exists()
@@ -76,6 +90,7 @@ def outcome_of(copy: Copy, change: str, *tests: str) -> Outcome:
         ("`a < 0` -> `a <= 0`", ["test_positive", "test_unsteady"], SURVIVED),
         ("`a += 1` -> `a -= 1`", ["test_positive", "test_negative"], TIMED_OUT),
         ("`a + b` -> `a - b`", [], NOT_RUN),
+        ("`a + count` -> `a - count`", ["test_one_more"], KILLED),
     ],
 )
 def test_a_mutant_is_killed_only_by_a_test_that_passes_without_it(
@@ -91,27 +106,58 @@ def test_a_mutant_that_breaks_an_import_is_not_killed(copy: Copy) -> None:
     assert outcome_of(copy, "`0` -> `1` in `return [1][0]`", "test_positive").result == BROKEN
 
 
+def test_what_a_mutant_changes_during_an_import_is_noticed_by_a_process_that_imports_it(copy: Copy) -> None:
+    (mutant,) = (each for each in find_mutants("numbers.py", SOURCE) if each.change == "`1` -> `0` in `return [1][0]`")
+    assert copy.test(mutant, ["tests/test_numbers.py::test_first"], is_imported=True).result == KILLED
+
+
 def test_a_test_that_does_not_exist_is_an_error_of_the_round(copy: Copy) -> None:
     with pytest.raises(RuntimeError, match=r"cannot run .*test_missing"):
         outcome_of(copy, "`a + b` -> `a - b`", "test_missing")
 
 
-def test_a_modules_own_tests_come_first_and_then_the_quickest_of_its_package() -> None:
+def test_a_modules_own_tests_come_first_and_then_the_quickest_of_its_package_and_slow_ones_later() -> None:
     (mutant,) = find_mutants("log/add.py", b"def add(a):\n    return 0\n")[1:]
     seconds = {
         "tests/unit/broker/test_network.py::test_one": 0.1,
         "tests/unit/log/test_other.py::test_slow": 3.0,
         "tests/unit/log/test_other.py::test_quick": 1.0,
         "tests/unit/log/test_add.py::test_add": 2.0,
-        "tests/unit/broker/test_network.py::test_too_slow": 24.0,
+        "tests/unit/broker/test_network.py::test_slower": 24.0,
+        "tests/unit/broker/test_network.py::test_too_slow": 71.0,
     }
     recording = Recording(seconds, {("log/add.py", 2): set(seconds)})
-    assert recording.tests_of(mutant) == [
+    first, later = recording.tests_of(mutant)
+    assert first == [
         "tests/unit/log/test_add.py::test_add",
         "tests/unit/log/test_other.py::test_quick",
         "tests/unit/log/test_other.py::test_slow",
         "tests/unit/broker/test_network.py::test_one",
     ]
+    assert later == ["tests/unit/broker/test_network.py::test_slower"]
+
+
+def test_a_line_that_runs_only_when_its_module_is_imported_has_the_modules_own_tests() -> None:
+    (mutant,) = find_mutants("log/add.py", b"def add(a):\n    return 0\n")[1:]
+    seconds = {"tests/unit/log/test_add.py::test_add": 1.0, "tests/unit/log/test_other.py::test": 1.0}
+    assert Recording(seconds).tests_of(mutant) == ([], [])
+    assert Recording(seconds, at_import={("log/add.py", 2)}).tests_of(mutant) == (
+        ["tests/unit/log/test_add.py::test_add"],
+        [],
+    )
+
+
+def test_what_is_recorded_in_a_round_is_read_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "ROOT", tmp_path)
+    monkeypatch.setattr(recorded, "FOLDER", tmp_path / "cache")
+    (tmp_path / "test_add.py").write_text("def test(): pass\n")
+    assert recorded.outdated(["test_add.py"]) == ["test_add.py"]
+    (tmp_path / "cache" / "lines").mkdir(parents=True)
+    module = {"test_file": digest(tmp_path / "test_add.py"), "sources": {}, "tests": ["test_add.py::test"]}
+    module |= {"seconds": [1.0], "lines": {}, "at_import": {}}
+    (tmp_path / "cache" / "lines" / recorded.file_name("test_add.py")).write_text(json.dumps(module))
+    assert recorded.outdated(["test_add.py"]) == []
+    assert recorded.read(["test_add.py"]).seconds == {"test_add.py::test": 1.0}
 
 
 def test_lines_that_moved_keep_their_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,9 +170,11 @@ def test_lines_that_moved_keep_their_tests(tmp_path: Path, monkeypatch: pytest.M
     module: Any = {"sources": {"add.py": digest(source)}, "tests": ["test"], "seconds": [1.0]}
     source.write_text("import this\n\ndef add(a):\n    a += 1\n    return a + 1\n")
     recording = Recording()
-    recording.add({**module, "lines": {"add.py": {"1": [0], "2": [0]}}})
+    recording.add({**module, "lines": {"add.py": {"1": [0], "2": [0]}}, "at_import": {"add.py": [2]}})
     assert set(recording.lines) == {("add.py", 3), ("add.py", 5)}
-    assert all(recording.tests_of(each) == ["test"] for each in find_mutants("add.py", source.read_bytes()))
+    mutants = find_mutants("add.py", source.read_bytes())
+    assert all(recording.tests_of(each) == (["test"], []) for each in mutants)
+    assert {each.line for each in mutants if recording.is_imported(each)} == {5}
 
 
 def test_what_was_not_noticed_is_found_in_earlier_output() -> None:

@@ -14,6 +14,8 @@ from .history import OFFSETS_PARTITION, TRANSACTIONS_PARTITION, ClusterHistory
 FAULTS_MIN, FAULTS_MAX = 2, 7
 DOWN_S_MAX = 4.0
 PAUSE_S_MAX = 4.0
+# Longer than a session and the time in which others must have taken over.
+LONG_PAUSE_S_MIN, LONG_PAUSE_S_MAX = 6.0, 9.0
 CUT_S_MAX = 5.0
 ISOLATED_S_MAX = 1.5
 SLOW_S_MAX = 4.0
@@ -51,7 +53,7 @@ EVERYTHING = (
 )
 
 # What may happen besides where there are transactions.
-WITH_TRANSACTIONS = ("kill_coordinator_at_commit", "kill_coordinator_at_last_commit")
+WITH_TRANSACTIONS = ("kill_coordinator_at_commit", "kill_coordinator_at_last_commit", "pause_for_long")
 
 # A lost disk alone: with another broker out at the wrong time, an operator would have to say what is to be lost.
 DISK_LOSS = ("jump_clock", "flip_bits", "slow_disk")
@@ -181,6 +183,14 @@ class Faults:
             self._cluster.note(f"{process.name} is paused")
             process.pause()
             self._later(PAUSE_S_MAX, process.resume)
+
+    def _pause_for_long(self) -> None:
+        """Others take over, and its connections stay open all the while."""
+        process = self._machine().process
+        if process is not None:
+            self._cluster.note(f"{process.name} is paused for long")
+            process.pause()
+            self._at(self._random.uniform(LONG_PAUSE_S_MIN, LONG_PAUSE_S_MAX), process.resume)
 
     def _pause_then_kill(self) -> None:
         machine = self._machine()

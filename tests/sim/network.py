@@ -79,7 +79,8 @@ class Channel:
         self._received = bytearray()
         self._unread_bytes = 0  # sent, and not yet read by the other end
         self.is_closed = self._is_ended = self._is_reset = self._is_told = False
-        self.is_lost = False  # what is on its way does not arrive: the machine lost its power before it left
+        # What is on its way does not arrive: it was aborted, or its machine lost its power before it left.
+        self.is_lost = False
         self._readable: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
 
@@ -127,6 +128,13 @@ class Channel:
         if not self.is_closed:
             self.vanish()
             self._link.carry(self.other._ended)
+
+    def abort(self) -> None:
+        """What is on its way does not arrive any more."""
+        if not self.is_closed:
+            self.is_lost = True
+            self.vanish()
+            self._link.carry(self.other.reset)
 
     # What the network does
 

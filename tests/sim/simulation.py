@@ -44,6 +44,7 @@ from .producer import Producer
 from .queues.load import COMPACTED as COMPACTED_TASKS
 from .queues.load import TASKS, QueueLoad
 from .queues.load import TOPICS as QUEUE_TOPICS
+from .transactions.late_markers import LateMarkers
 from .transactions.load import BALANCES, NewTopic, TransactionLoad
 from .transactions.load import TOPICS as TRANSACTION_TOPICS
 
@@ -106,6 +107,7 @@ class Simulation:
         self.history = ClusterHistory()
         self.invariants = Invariants(self.cluster, frozenset({BALANCES, COMPACTED_TASKS}), frozenset({TASKS}))
         self.history.on_acknowledged = self.invariants.acknowledged
+        self._late_markers = LateMarkers(self.cluster)
         self._process = self.cluster.new_process("clients")
         self._clock = ProcessClock(self.loop)
         self._partitions = [TopicPartition(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
@@ -129,7 +131,8 @@ class Simulation:
             self.outcome.story += self.invariants.describe()
         outcome = self.outcome
         outcome.problems += map(str, (*self.history.anomalies, *self.history.groups.anomalies))
-        outcome.problems += self.invariants.violations + self.cluster.failures + self.loop.unhandled
+        outcome.problems += self.invariants.violations + self._late_markers.violations
+        outcome.problems += self.cluster.failures + self.loop.unhandled
         outcome.digest, outcome.turn_count = self.loop.digest, self.loop.turn_count
         outcome.simulated_s = self.loop.time()
         outcome.acknowledged_count = self.history.acknowledged_count
@@ -170,6 +173,7 @@ class Simulation:
     def _is_enough(self) -> bool:
         """Whether nothing more need be found."""
         found = self.invariants.violations or self.history.anomalies or self.history.groups.anomalies
+        found = found or self._late_markers.violations
         return self._ends_early and bool(found)
 
     # The load
@@ -236,6 +240,7 @@ class Simulation:
     def _look(self) -> None:
         if self._is_looking:
             self.invariants.look()
+            self._late_markers.look()
             self.cluster.later(LOOK_S, self._look)
 
     # The end

@@ -16,7 +16,7 @@ from flowstone.client import Cluster
 from flowstone.errors import FlowstoneError
 from pyspark_flowstone import exactly_once
 from pyspark_flowstone.foreach_batch import direct
-from pyspark_flowstone.placement import check_settings
+from pyspark_flowstone.placement import Part, check_settings, placed
 from pyspark_flowstone.reporting import HIDE_TRACEBACK, QueryError
 from pyspark_flowstone.values import OptionError
 from tests.support.spark.queries import start_available
@@ -209,6 +209,53 @@ def test_several_topics_are_written_in_one_transaction(spark, broker, result, op
     placed.write.format("flowstone").options(**given).mode("append").save()
     assert committed(letters) == Counter(str(number) for number in range(0, 60, 3))
     assert committed(letters) + committed(result) == numbers(60)
+
+
+def parts_of(spark, topic, count, *, has_keys, tasks=3):
+    rows = spark.range(count, numPartitions=tasks).selectExpr(
+        f"'{topic}' AS topic",
+        "CAST(id AS string) AS value",
+        f"CAST({'id % 7' if has_keys else 'NULL'} AS string) AS key",
+    )
+    return Part(topic, rows, has_keys=has_keys)
+
+
+def write_parts(broker, options, *parts):
+    rows = placed(parts, bootstrap=broker.bootstrap)
+    direct.write(rows, {name: value for name, value in options.items() if name != "topic"})
+    return rows._jdf.queryExecution().executedPlan().toString()
+
+
+def test_rows_without_keys_are_not_exchanged_and_each_task_has_a_partition(spark, broker, result, options, committed):
+    plan = write_parts(broker, options, parts_of(spark, result, 300, has_keys=False))
+    assert "Exchange" not in plan
+    assert committed(result) == numbers(300)
+    written = {
+        number: sorted(int(each.value) for each in broker.records(result) if each.partition == number)
+        for number in range(3)
+    }
+    assert sorted(written.values()) == [list(range(first, first + 100)) for first in (0, 100, 200)]
+
+
+def test_rows_with_and_without_keys_are_one_transaction(spark, broker, result, options, committed):
+    keyless = f"k-{uuid.uuid4().hex[:12]}"
+    broker.create_topic(keyless, partitions=2)
+    parts = parts_of(spark, result, 70, has_keys=True), parts_of(spark, keyless, 50, has_keys=False, tasks=5)
+    write_parts(broker, options, *parts)
+    assert (committed(result), committed(keyless)) == (numbers(70), numbers(50))
+    assert {each.partition for each in broker.records(keyless)} == {0, 1}
+    homes = {(int(each.value) % 7, each.partition) for each in broker.records(result)}
+    assert len(homes) == 7
+
+
+def test_rows_without_keys_are_exchanged_if_the_topic_has_fewer_partitions_than_spark_has_cores(
+    spark, broker, options, committed
+):
+    single = f"s-{uuid.uuid4().hex[:12]}"
+    broker.create_topic(single, partitions=1)
+    plan = write_parts(broker, options, parts_of(spark, single, 40, has_keys=False))
+    assert "Exchange" in plan
+    assert committed(single) == numbers(40)
 
 
 def test_a_partition_that_a_row_names_is_kept(spark, broker, result, save):

@@ -7,11 +7,14 @@ the state and the plan of the query: never a traceback.
 from __future__ import annotations
 
 import json
+import os
 import socket
+import sys
 import time
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
+from pyspark.sql.datasource import DataSource
 
 from flowstone import Broker
 
@@ -143,6 +146,32 @@ def test_a_mistake_that_only_a_streaming_query_makes_ends_it_with_its_sentence(
     stream = spark.readStream.format("flowstone").option("kafka.bootstrap.servers", broker.bootstrap)
     failure = stream_failure(stream.options(**{"subscribe": topic, **given}).load(), tmp_path)
     assert failure.startswith(sentence.replace("TOPIC", topic))
+
+
+def test_load_tells_a_source_the_same_for_a_batch_as_for_a_stream(spark, tmp_path):
+    """If this changes, `endingOffsets` of a stream can be refused at load(): docs/spark-reading.md."""
+
+    class Spy(DataSource):
+        @classmethod
+        def name(cls):
+            return "spy"
+
+        def schema(self):
+            names, frame = [], sys._getframe()
+            while frame is not None:
+                names.append(frame.f_code.co_name)
+                frame = frame.f_back
+            told = {"options": dict(self.options), "arguments": sys.argv, "variables": sorted(os.environ)}
+            with open(self.options["file"], "a") as file:
+                print(json.dumps(told | {"callers": names, "attributes": sorted(vars(self))}), file=file)
+            return "value string"
+
+    spark.dataSource.register(Spy)
+    file = tmp_path / "told"
+    for read in (spark.read, spark.readStream):
+        read.format("spy").options(file=str(file), endingOffsets="latest").load()
+    of_batch, of_stream = file.read_text().splitlines()
+    assert of_batch == of_stream
 
 
 def test_a_mistake_in_a_batch_write_fails_save_with_its_sentence(rows, broker, topic):

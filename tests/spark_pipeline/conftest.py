@@ -48,6 +48,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.streaming.stopTimeout", "20s")
+        .config("spark.python.unix.domain.socket.enabled", "true")
         # What delivery=exactly-once needs.
         .config("spark.stage.maxConsecutiveAttempts", "1")
         .getOrCreate()

@@ -102,7 +102,7 @@ def test_a_checkpoint_that_is_gone_or_anothers_is_refused(shop: Shop) -> None:
     shop.run()
     path = shop.checkpoint()
     path.rename(path.parent.parent / "away")
-    with pytest.raises(PipelineError, match=r"is not at .* any more, and without it records would be written again"):
+    with pytest.raises(PipelineError, match=r"is no longer at .*, and without it records would be written again"):
         shop.run()
     (path.parent.parent / "away").rename(path)
     (path / "flowstone.json").write_text('{"pipeline": "other", "query": "other.orders", "id": "x"}')

@@ -87,7 +87,6 @@ REASONS = {
     "src/flowstone/broker/lag": BY_OWNER,
     "src/flowstone/broker/loop": BY_OWNER,
     "src/flowstone/broker/metrics": "scraped over HTTP: tests/unit/broker/requests/test_broker_metrics.py",
-    "src/flowstone/broker/network": "over sockets: tests/unit/broker/network/test_connection.py, tests/hostile",
     "src/flowstone/broker/requests": BY_REQUESTS,
     "src/flowstone/broker/sharing": BY_REQUESTS,
     "src/flowstone/broker/sharing/letters": BY_REQUESTS,

@@ -15,5 +15,5 @@ def test_a_member_of_a_cluster_is_not_started_as_a_single_broker(zookeeper: ZooK
     data = str(tmp_path)
     with flowstone.Broker(data=data, settings={"zookeeper.connect": f"{zookeeper.address}/start"}) as broker:
         broker.create_topic("orders")
-    with pytest.raises(StartupError, match=r"metadata is in ZooKeeper: say where with zookeeper\.connect"):
+    with pytest.raises(StartupError, match=r"metadata is in ZooKeeper: set zookeeper\.connect"):
         flowstone.Broker(data=data)

@@ -8,6 +8,7 @@ The batches are ready for a producer: base offset 0, no producer id, CreateTime.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -73,9 +74,10 @@ class Encoder:
         batch_bytes_max: int = BATCH_BYTES_MAX,
         now_ms: int,
         first_partition: int | None = None,
+        is_one_partition: bool = False,
     ) -> None:
-        """Create an encoder; `now_ms` is the timestamp of rows without one. Raises ValueError if `compression` is
-        unknown.
+        """Create an encoder; `now_ms` is the timestamp of rows without one. With `is_one_partition` all rows of a topic
+        without a key go to its first partition. Raises ValueError if `compression` is unknown.
         """
         names = {codec.name.lower(): codec for codec in Codec}
         if compression not in names:
@@ -83,6 +85,7 @@ class Encoder:
         self._codec, self._batch_bytes_max, self._now_ms = names[compression], batch_bytes_max, now_ms
         self._first_partition = now_ms if first_partition is None else first_partition
         self._scratch = bytearray(max(HEADER_BYTES, min(batch_bytes_max, BATCH_BYTES_FILLED)))
+        self._keyless_bytes_max = sys.maxsize if is_one_partition else len(self._scratch) - HEADER_BYTES
         self._keyless: dict[str, tuple[int, int]] = {}
         self._rows_before = 0
         bytearray(_LARGEST_BLOCK_BYTES)  # freed at once, never touched
@@ -125,7 +128,7 @@ class Encoder:
 
     def _batches(self, rows: Rows, topics: list[str], partition_counts: list[int]) -> Iterator[EncodedBatch]:
         keyless = [self._keyless.get(name, (self._first_partition, 0)) for name in topics]
-        slots = Slots(partition_counts, keyless, keyless_bytes_max=len(self._scratch) - HEADER_BYTES)
+        slots = Slots(partition_counts, keyless, keyless_bytes_max=self._keyless_bytes_max)
         spread = spread_rows(rows, slots)
         builder = RecordBuilder(rows, spread, self._now_ms)
         names = (TopicPartition(*each) for each in _partitions(topics, partition_counts))

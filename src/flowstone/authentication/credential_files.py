@@ -42,13 +42,13 @@ def parse_credentials(text: str, source: str) -> Credentials:
         mechanism = MECHANISMS.get(match["mechanism"]) if match else None
         if match is None or mechanism is None or int(match["iterations"]) < ITERATIONS_MIN:
             raise ConfigError(
-                f"{source}, line {number}: this is no SCRAM credential as `flowstone secure init` writes it"
+                f"{source}, line {number}: this is not a SCRAM credential as `flowstone secure init` writes it"
             )
         try:
             keys = [b64decode(match[name], validate=True) for name in ("salt", "stored_key", "server_key")]
         except ValueError:
             raise ConfigError(f"{source}, line {number}: a value is not base64") from None
         if not keys[0] or any(len(key) != mechanism.key_bytes for key in keys[1:]):
-            raise ConfigError(f"{source}, line {number}: a key has not the length that the mechanism's keys have")
+            raise ConfigError(f"{source}, line {number}: a key does not have the length of the mechanism's keys")
         found[match["name"], mechanism] = ScramCredential(keys[0], keys[1], keys[2], int(match["iterations"]))
     return found

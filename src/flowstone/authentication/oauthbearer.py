@@ -22,6 +22,8 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 INVALID_TOKEN = json.dumps({"status": "invalid_token"}).encode()
 END_OF_FAILURE = b"\x01"
 TOKEN_CHARACTERS_MAX = 64 << 10
+MESSAGE_BYTES_MAX = TOKEN_CHARACTERS_MAX + (4 << 10)  # the token, and extensions
+EXPIRY_S_MAX = 1 << 40  # thirty thousand years
 _SEPARATOR = "\x01"
 _BEARER = "bearer "
 
@@ -46,6 +48,8 @@ class ValidToken(NamedTuple):
 
 def parse_message(message: bytes) -> str:
     """Return the token in the client's first message. Raises LoginRefused if it is malformed."""
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise LoginRefused(f"a message of {len(message)} bytes; the limit is {MESSAGE_BYTES_MAX}")
     try:
         header, *fields = message.decode().split(_SEPARATOR)
     except UnicodeDecodeError:
@@ -62,7 +66,7 @@ def parse_message(message: bytes) -> str:
 
 
 def validate(token: str, keys: KeySet, expected: Expectations, now_s: int) -> ValidToken:
-    """Return whose token it is. Raises LoginRefused if it is not valid, and UnknownKey if its key is not known.
+    """Return the token's user and expiry. Raises LoginRefused if it is not valid, and UnknownKey for an unknown key.
 
     The reasons contain no part of the token's signature.
     """
@@ -85,6 +89,8 @@ def validate(token: str, keys: KeySet, expected: Expectations, now_s: int) -> Va
     user, expires_at_s = found.claims.get(expected.subject_claim), found.claims["exp"]
     if not isinstance(user, str) or not user:
         raise LoginRefused(f"the token has no claim {expected.subject_claim} with a user")
+    if not 0 < expires_at_s < EXPIRY_S_MAX:  # also NaN, which is JSON for Python
+        raise LoginRefused("the token's expiry is no time")
     return ValidToken(user, int(expires_at_s * 1000))
 
 

@@ -22,7 +22,7 @@ def encode(user: str, password: str) -> bytes:
 
 def parse(message: bytes) -> PlainMessage:
     """Return the user and the password. Raises ValueError, without either of them, if the message is malformed."""
-    parts = message.split(b"\0")
+    parts = message.split(b"\0", 3)
     if len(parts) != 3 or max(map(len, parts)) > PART_BYTES_MAX:
         raise ValueError("the message is not authorization, user and password")
     try:

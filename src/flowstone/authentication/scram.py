@@ -23,6 +23,8 @@ CLIENT_ITERATIONS_MAX = 1_000_000
 NONCE_CHARACTERS = 32
 # A client's nonce longer than this only costs memory.
 NONCE_CHARACTERS_MAX = 512
+# The longest message of a client. Names have 255 characters, so a longer one only costs time.
+MESSAGE_BYTES_MAX = 8 << 10
 _NO_BINDING = b"biws"  # base64 of "n,,"
 _VALUE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
 
@@ -84,23 +86,17 @@ def has_password(mechanism: ScramMechanism, credential: ScramCredential, passwor
     return hmac.compare_digest(found.stored_key, credential.stored_key)
 
 
-def invented_credential(mechanism: ScramMechanism, user: str, secret: bytes) -> ScramCredential:
-    """Return the credential with which a login of an unknown user goes on until its proof is refused.
-
-    The salt is the same each time and has the form of Kafka's own, so that the user seems to exist.
-    """
-    digest = hmac.digest(secret, f"{mechanism.sasl_name},{user}".encode(), "sha512")
-    keys = hmac.digest(secret, digest, "sha512")[: mechanism.key_bytes]
-    return ScramCredential(salt_text(digest), keys, keys, ITERATIONS_MIN)
-
-
-_SALT_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"
+SALT_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"
 SALT_CHARACTERS = 25
 
 
 def salt_text(random: bytes) -> bytes:
     """Return a salt in the form that Kafka's tools give it, text of base 36, from at least 25 random bytes."""
-    return bytes(_SALT_ALPHABET[each % 36] for each in random[:SALT_CHARACTERS])
+    return text_of(random[:SALT_CHARACTERS])
+
+
+def text_of(random: bytes) -> bytes:
+    return bytes(SALT_ALPHABET[each % len(SALT_ALPHABET)] for each in random)
 
 
 class ScramServer:
@@ -116,7 +112,8 @@ class ScramServer:
         self.extensions: dict[str, str] = {}
 
     def parse_first(self, message: bytes) -> None:
-        """Note the user and the extensions that the client's first message names. Raises ScramError."""
+        """Record the user and the extensions that the client's first message names. Raises ScramError."""
+        _check_length(message)
         header, bare = _split_header(message)
         authorization, fields = _name(header.get("a", "")), _fields(bare.decode("utf-8", "strict"))
         if "n" not in fields or "r" not in fields or "m" in fields:
@@ -143,6 +140,7 @@ class ScramServer:
         """Return the server's proof. Raises ScramError if the client does not know the password."""
         credential = self._credential
         assert credential is not None
+        _check_length(message)
         without_proof, separator, proof_text = message.rpartition(b",p=")
         fields = _fields(without_proof.decode("utf-8", "strict"))
         if not separator or fields.get("c", "").encode() != self._binding:
@@ -206,6 +204,11 @@ class ScramClient:
         found = _fields(message.decode("utf-8", "strict"))
         if not hmac.compare_digest(_base64(found.get("v", "").encode()), self._server_signature):
             raise ScramError("the server does not know the user's credential")
+
+
+def _check_length(message: bytes) -> None:
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise ScramError(f"a message of {len(message)} bytes; the limit is {MESSAGE_BYTES_MAX}")
 
 
 def _hmac(mechanism: ScramMechanism, key: bytes, message: bytes) -> bytes:

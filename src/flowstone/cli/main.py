@@ -69,7 +69,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _fail(sentence: str) -> int:
-    """Print why the command failed, on one line whatever a value in it contains; return the exit status."""
+    """Print why the command failed, on one line even if a value contains line breaks; return the exit status."""
     if len(sentence) > SENTENCE_CHARACTERS_MAX:
         half = SENTENCE_CHARACTERS_MAX // 2
         sentence = f"{sentence[:half]} … {sentence[-half:]}"

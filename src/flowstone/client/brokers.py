@@ -73,11 +73,11 @@ class Brokers:
 
     @property
     def node_ids(self) -> list[int]:
-        """Return the ids of the brokers that the last `describe` told of."""
+        """Return the ids of the brokers in the last `describe` response."""
         return sorted(self._nodes)
 
     def any_node_id(self) -> int | None:
-        """Return the id of a broker that the last `describe` told of, or None if it told of none."""
+        """Return the id of a broker in the last `describe` response, or None if it had none."""
         return min(self._nodes, default=None)
 
     def ask_node(self, node_id: int, request: Message, kind: type[Response], timeout_s: float) -> Response:

@@ -73,7 +73,7 @@ class Cluster:
     def describe_topics(
         self, names: Sequence[str] | None = None, *, deadline_s: float | None = None
     ) -> dict[str, DescribedTopic]:
-        """Return the topics as `topics` does, with the ids that tell them from topics that were created again.
+        """Return the topics as `topics` does, with their ids, which differ after a topic is recreated.
 
         Raises GaveUp if no broker answers.
         """
@@ -137,9 +137,9 @@ class Cluster:
     ) -> Iterator[Fetched]:
         """Yield the batches with the offsets from `start` to before `end`. See `fetching` for where the range ends.
 
-        What it yields stays valid for as long as it is held; memory is used again as soon as it is not. Several may be
-        read in turn. Raises OffsetsLost, OffsetsNotWritten or UnknownTopic, and TopicRecreated if the topic has another
-        id than `topic_id`, unless that is None.
+        The yielded batches stay valid while the caller holds them; their memory is reused afterwards. Several ranges
+        may be read alternately. Raises OffsetsLost, OffsetsNotWritten or UnknownTopic, and TopicRecreated if the topic
+        has another id than `topic_id`, unless that is None.
         """
         assert start >= 0
         reader = RangeReader(

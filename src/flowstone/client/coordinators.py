@@ -14,7 +14,7 @@ from flowstone.wire.messages import FindCoordinatorRequest, FindCoordinatorRespo
 
 
 class CoordinatorKind(IntEnum):
-    """What a coordinator is responsible for; the value is FindCoordinator's key type."""
+    """The kinds of keys that coordinators serve; the value is FindCoordinator's key type."""
 
     GROUP = 0
     TRANSACTION = 1

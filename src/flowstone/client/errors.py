@@ -40,7 +40,7 @@ class LoginFailed(BadAnswer):
 
 
 class Refused(ClientError):
-    """The cluster refused a request for good."""
+    """The cluster refused a request, and a retry would not help."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(code, message)
@@ -80,7 +80,7 @@ class OffsetsNotWritten(ClientError):
 
 
 class TopicRecreated(ClientError):
-    """The topic was deleted and created again: the records that were to be read are gone."""
+    """The topic was deleted and created again, so the records that were to be read no longer exist."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
@@ -94,7 +94,7 @@ class TopicRecreated(ClientError):
 
 
 class DeliveryFailed(ClientError):
-    """A batch, and what follows it, may not have been written. The producer accepts no more."""
+    """A batch, and the batches after it, may not have been written. The producer accepts no more records."""
 
     def __init__(self, partition: TopicPartition, reason: str) -> None:
         super().__init__(partition, reason)

@@ -6,7 +6,8 @@ retries.
 
 Invariant: whatever fails (the stream, a timeout, bytes that are not Kafka's protocol, a caller that gives up) closes
 the connection, and all waiting requests raise `Disconnected` or `BadAnswer`: no response is taken for the wrong
-request.
+request. A connection with unanswered requests is aborted, so that a request that has not arrived by then never does:
+its sender will repeat it, and after the repetition it could do harm.
 """
 
 from __future__ import annotations
@@ -270,7 +271,10 @@ class Peer:
         self._closed_with = error
         if self._renewal is not None:
             self._renewal.cancel()
-        self._channel.close()
+        if self._unanswered:
+            self._channel.abort()
+        else:
+            self._channel.close()
         self._frame = None
         self._unsent.clear()
         for question in self._unanswered:

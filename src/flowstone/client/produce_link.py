@@ -153,7 +153,7 @@ class ProduceLink:
         )
 
     def _broken(self, error: ClientError) -> None:
-        """Fail the requests in flight. Whether they were written is unknown: sequence numbers of a retry tell."""
+        """Fail the requests in flight. A retry with the same sequence numbers shows whether they were written."""
         self._drop()
         lost = [queue for queues, _ in self._requests for queue in queues]
         self._requests.clear()

@@ -138,11 +138,11 @@ class Producer:
 
     @property
     def record_counts(self) -> dict[TopicPartition, int]:
-        """How many records were passed to `send`, per partition."""
+        """The number of records that were passed to `send`, per partition."""
         return {each.partition: each.record_count for each in self._queues.values() if each.record_count}
 
     def close(self) -> None:
-        """Drop what was not flushed: it may be written or not."""
+        """Close without flushing: records in flight may or may not be written."""
         for link in self._links.values():
             link.close()
         self._links.clear()

@@ -1,4 +1,4 @@
-"""How a client connects: encryption and login, by Kafka's property names, also from a properties file.
+"""Client properties for encryption and login, by Kafka's names, also from a properties file.
 
 `default_security` is what connections use that are given nothing else: a command sets it once for its process. Secrets
 are in no `repr`, so that no log, plan or error shows them.
@@ -15,7 +15,6 @@ from typing import Self
 
 from flowstone.authentication.delegation_tokens import TOKEN_EXTENSION
 from flowstone.authentication.jaas import parse_jaas
-from flowstone.config.properties import parse_properties
 from flowstone.errors import ConfigError
 from flowstone.ports.pem_source import PemSource
 from flowstone.ports.tls_contexts import client_context
@@ -74,7 +73,7 @@ class ClientSecurity:
         return self.protocol.startswith("SASL")
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return a context for one connection. Raises ConfigError if a file is missing or no certificate."""
+        """Return a TLS context for one connection. Raises ConfigError if a file is missing or is not a certificate."""
         return client_context(self.pem, checks_host=self.checks_host)
 
     def librdkafka(self) -> dict[str, str]:
@@ -149,7 +148,7 @@ def default_security() -> ClientSecurity:
 
 
 def set_default_security(security: ClientSecurity) -> None:
-    """Have connections of this process use `security` if they are given nothing else."""
+    """Use `security` for connections of this process that are given no other."""
     global _default
     _default = security
 
@@ -218,6 +217,9 @@ def _with_login(security: ClientSecurity, values: Mapping[str, str]) -> ClientSe
 
 def read_properties(path: str) -> dict[str, str]:
     """Return the properties in a file. Raises ConfigError, without their values, if it is unusable."""
+    # Its package has all settings of brokers, whose tables take longer to build than everything else that is imported.
+    from flowstone.config.properties import parse_properties
+
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -235,7 +237,7 @@ def check_properties(values: Mapping[str, str], source: str) -> ClientSecurity:
     """Return what the properties say. Raises ConfigError if one is unknown or does not fit the others."""
     unknown = unknown_properties(values)
     if unknown:
-        raise ConfigError(f"{source}: {unknown[0]} is no property of this client; see docs/security.md")
+        raise ConfigError(f"{source}: {unknown[0]} is not a property of this client; see docs/security.md")
     try:
         return parse_security(values)
     except ConfigError as error:

@@ -60,7 +60,7 @@ class ShareGroupDescription(NamedTuple):
 
 
 class ShareOffset(NamedTuple):
-    """Where a share group is in a partition; -1: nothing was fetched, or the lag is unknown."""
+    """The start offset and lag of a share group in a partition; -1: nothing was fetched, or the lag is unknown."""
 
     start_offset: int
     lag: int
@@ -124,7 +124,7 @@ class ShareGroups:
         return found
 
     def reset(self, group: str, offsets: Mapping[TopicPartition, int], deadline: RetryDeadline) -> None:
-        """Set where a group without members goes on. Raises Refused."""
+        """Set the offsets from which a group without members continues. Raises Refused."""
         topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
         for place, offset in offsets.items():
             topics.setdefault(place.topic, []).append(

@@ -66,7 +66,7 @@ def ensure_topics(brokers: Brokers, names: Sequence[str], deadline_s: float) -> 
 
 
 def _creates_topics(brokers: Brokers, deadline: RetryDeadline) -> bool:
-    """Return False if a broker says that it creates no topics, and True if it does not tell."""
+    """Return whether brokers create missing topics; True if they do not report the setting."""
     node_id = brokers.any_node_id()
     if node_id is None:
         return True

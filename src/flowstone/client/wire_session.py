@@ -64,11 +64,11 @@ class WireSession:
         return ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
 
     def ask_oldest_versions(self) -> None:
-        """Have the next ApiVersions request sent in version 0, which every broker has."""
+        """Send the next ApiVersions request in version 0, which every broker has."""
         self._versions[API_VERSIONS_KEY] = 0
 
     def agree(self, answer: ApiVersionsResponse) -> None:
-        """Note the versions that the broker serves. Raises BadAnswer if the response does not list them."""
+        """Record the versions that the broker serves. Raises BadAnswer if the response does not list them."""
         if answer.error_code:
             raise BadAnswer(f"the broker at {self._broker} does not list its versions: error {answer.error_code}")
         self._served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}

@@ -116,7 +116,7 @@ class Metadata:
             try:
                 listener(before, image, records)
             except Exception:  # the change is committed: a listener that fails must not stop the others
-                logger.exception("a listener could not follow the metadata to %d", image.version)
+                logger.exception("a listener failed at metadata version %d", image.version)
 
     def _refused(self) -> None:
         """Reset to the committed image: nothing pending will be committed."""

@@ -10,7 +10,7 @@ from flowstone.config.setting import INT_MAX, KIB, MIB, Kind, broker_setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessConfig(CoordinatorConfig):
-    """What clients may do, and what is logged of it."""
+    """Settings of authorization and of the audit log."""
 
     authorizer_class_name: str = broker_setting(
         "authorizer.class.name",

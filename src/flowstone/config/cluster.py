@@ -55,7 +55,10 @@ class ClusterConfig(ConnectionSecurityConfig):
         "A PEM file with the key and the certificate that this broker shows to ZooKeeper.",
     )
     zookeeper_ssl_keystore_password: str = broker_setting(
-        "zookeeper.ssl.keystore.password", Kind.PASSWORD, "", "The password of that key, if it is encrypted."
+        "zookeeper.ssl.keystore.password",
+        Kind.PASSWORD,
+        "",
+        "The password of the key in zookeeper.ssl.keystore.location, if it is encrypted.",
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = broker_setting(
         "zookeeper.ssl.endpoint.identification.algorithm",

@@ -20,14 +20,14 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSecurityConfig(StoredConfig):
-    """How connections are encrypted and clients are authenticated."""
+    """Settings of encryption and authentication."""
 
     listener_security_protocol_map: tuple[str, ...] = broker_setting(
         "listener.security.protocol.map",
         Kind.LIST,
         (),
-        "The security protocol of each listener, as NAME:PROTOCOL; PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL are "
-        "protocols, and the names of listeners that use them. A listener that is not named here must have such a name.",
+        "The security protocol of each listener, as NAME:PROTOCOL with PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. A "
+        "listener whose name is a protocol needs no entry.",
     )
     listeners_insecure_enable: bool = broker_setting(
         "listeners.insecure.enable",
@@ -40,7 +40,7 @@ class ConnectionSecurityConfig(StoredConfig):
         "security.inter.broker.protocol",
         Kind.STRING,
         "",
-        "The brokers connect to each other through the listener with this protocol; instead of "
+        "The protocol of the listener through which brokers connect to each other; an alternative to "
         "inter.broker.listener.name.",
         choices=("", *SECURITY_PROTOCOLS),
     )
@@ -48,14 +48,15 @@ class ConnectionSecurityConfig(StoredConfig):
         "sasl.enabled.mechanisms",
         Kind.LIST,
         SCRAM_NAMES,
-        "The mechanisms with which clients may log in. PLAIN takes the users of sasl.jaas.config and those of SCRAM.",
+        "The mechanisms with which clients may log in. PLAIN accepts the users of sasl.jaas.config and users with "
+        "SCRAM credentials.",
         choices=SASL_MECHANISMS,
     )
     sasl_mechanism_inter_broker_protocol: str = broker_setting(
         "sasl.mechanism.inter.broker.protocol",
         Kind.STRING,
         "SCRAM-SHA-512",
-        "The mechanism with which this broker logs in to other brokers; the user is that of sasl.jaas.config.",
+        "The mechanism with which this broker logs in to other brokers, as the user of sasl.jaas.config.",
         choices=("PLAIN", *SCRAM_NAMES),
     )
     sasl_jaas_config: str = broker_setting(
@@ -124,14 +125,14 @@ class ConnectionSecurityConfig(StoredConfig):
         "scram.credentials.file",
         Kind.STRING,
         "",
-        "A file with SCRAM credentials, which only its owner may read. Those of users whom the cluster has no "
-        "credentials of are stored at the start. `flowstone secure init` writes one for its admin user.",
+        "A file with SCRAM credentials, which only its owner may read. At the start, the broker stores the "
+        "credentials of users that have none in the cluster. `flowstone secure init` writes one for its admin user.",
     )
     delegation_token_secret_key: str = broker_setting(
         "delegation.token.secret.key",
         Kind.PASSWORD,
         "",
-        "The secret from which the passwords of delegation tokens follow, the same on all brokers, at least 16 "
+        "The secret from which the passwords of delegation tokens are derived, the same on all brokers, at least 16 "
         "characters; empty: there are no tokens.",
     )
     delegation_token_max_lifetime_ms: int = broker_setting(
@@ -146,7 +147,7 @@ class ConnectionSecurityConfig(StoredConfig):
         "delegation.token.expiry.time.ms",
         Kind.LONG,
         DAY_MS,
-        "When a delegation token expires after it was created or renewed, at the latest.",
+        "Maximum time until a delegation token expires after it was created or renewed.",
         low=1,
         high=LONG_MAX >> 1,
     )
@@ -154,7 +155,8 @@ class ConnectionSecurityConfig(StoredConfig):
         "delegation.token.expiry.check.interval.ms",
         Kind.LONG,
         HOUR_MS,
-        "How often expired delegation tokens are removed from the metadata. They cannot be used before that either.",
+        "How often expired delegation tokens are removed from the metadata. Expired tokens are refused even before "
+        "that.",
         low=1,
     )
     http_tokens_file: str = broker_setting(
@@ -201,7 +203,10 @@ class ConnectionSecurityConfig(StoredConfig):
         "It is read again when it changes.",
     )
     ssl_truststore_certificates: str = broker_setting(
-        "ssl.truststore.certificates", Kind.PASSWORD, "", "The same in PEM form, instead of ssl.truststore.location."
+        "ssl.truststore.certificates",
+        Kind.PASSWORD,
+        "",
+        "The trusted certificates in PEM form, instead of ssl.truststore.location.",
     )
     ssl_client_auth: str = broker_setting(
         "ssl.client.auth",
@@ -262,7 +267,7 @@ PER_LISTENER = frozenset(
 
 
 def split_listener_setting(name: str) -> tuple[str, str] | None:
-    """Return the listener (in upper case) and the setting of a `listener.name.` name; None if it is none of those.
+    """Return the listener (in upper case) and the setting of a `listener.name.` name; None for other names.
 
     The setting `<mechanism>.sasl.jaas.config` is returned with the mechanism in lower case.
     """

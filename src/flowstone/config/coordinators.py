@@ -94,8 +94,9 @@ class CoordinatorConfig(ClusterConfig):
         "group.consumer.migration.policy",
         Kind.STRING,
         "bidirectional",
-        "Whether a group with members changes its protocol with them. upgrade: from classic to consumer; downgrade: "
-        "back, when the last member of the consumer protocol is gone; bidirectional: both; disabled: neither.",
+        "Whether a running group is converted when its members change the protocol. upgrade: from classic to "
+        "consumer; downgrade: from consumer to classic, when the last member of the consumer protocol has left; "
+        "bidirectional: both; disabled: neither.",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
         any_case=True,
     )
@@ -300,7 +301,7 @@ class CoordinatorConfig(ClusterConfig):
         "share.coordinator.snapshot.update.records.per.snapshot",
         Kind.INT,
         500,
-        "After so many updates of a share partition's state its next record has the whole state.",
+        "Number of updates of a share partition's state until a record has the whole state again.",
         low=0,
         high=500,
     )
@@ -308,5 +309,5 @@ class CoordinatorConfig(ClusterConfig):
         "errors.deadletterqueue.topic.name.prefix",
         Kind.STRING,
         "dlq.",
-        "How the names of topics must begin that share groups use as dead letter queues.",
+        "The prefix that the names of share groups' dead letter queues must have.",
     )

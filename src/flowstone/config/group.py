@@ -106,7 +106,7 @@ class GroupSettings:
         "share.redelivery.backoff.ms",
         Kind.INT,
         0,
-        "How long a record waits before its second delivery; doubled for each further one. 0: not at all.",
+        "How long a record waits before its second delivery; doubled for each further one. 0: no delay.",
         low=0,
         high=DAY_MS,
     )

@@ -110,9 +110,9 @@ class Setting:
             low = self.low if self.low is not None else _LOWEST.get(self.kind)
             high = self.high if self.high is not None else _HIGHEST.get(self.kind)
             if low is not None and value < low:
-                raise ConfigError(f"{self.name}: {value} is below the least allowed value, {low}")
+                raise ConfigError(f"{self.name}: {value} is below the minimum, {low}")
             if high is not None and value > high:
-                raise ConfigError(f"{self.name}: {value} is above the largest allowed value, {high}")
+                raise ConfigError(f"{self.name}: {value} is above the maximum, {high}")
             if value in self.excluded:
                 raise ConfigError(f"{self.name}: {value} is not an allowed value")
         if self.pattern and isinstance(value, tuple):

@@ -99,8 +99,8 @@ def check_roles(stored: Mapping[str, str]) -> None:
     """Raise ConfigError if process.roles makes the process a controller only."""
     if stored.get("process.roles") == "controller":
         raise ConfigError(
-            "process.roles=controller: there are no processes that are only controllers; start the brokers, one of "
-            "which is the controller"
+            "process.roles=controller: no process is only a controller; start brokers, one of which becomes the "
+            "controller"
         )
 
 
@@ -110,6 +110,6 @@ def check_providers(values: Mapping[str, str]) -> None:
         for name, text in values.items():
             if f"${{{provider}:" in text:
                 raise ConfigError(
-                    f"{name}: its value is to be read by the provider {provider} of {_PROVIDERS}, and this broker has "
+                    f"{name}: its value refers to the provider {provider} of {_PROVIDERS}, and this broker has "
                     "no providers; write the value itself, or set it in the environment"
                 )

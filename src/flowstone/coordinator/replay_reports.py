@@ -36,7 +36,7 @@ class ReplayReports:
         )
 
     def appended(self, shard: str) -> None:
-        """Note that a shard appended again; the cause is over once all shards that it affected have."""
+        """Record that a shard appended again; the cause is over once all shards that it affected have."""
         cause = self._causes.pop(shard, None) if self._causes else None
         if cause is not None and cause not in self._causes.values():
             self._reported_s.pop(cause, None)
@@ -45,5 +45,5 @@ class ReplayReports:
             )
 
     def closed(self, shard: str) -> None:
-        """Note that this broker no longer serves a shard."""
+        """Record that this broker no longer serves a shard."""
         self._causes.pop(shard, None)

@@ -139,7 +139,7 @@ class HostedShard(Generic[Machine]):
         return self._machine
 
     def request(self, call: Callable[[Machine, int, Token], Effects[Any]], token: Token | None = None) -> Token:
-        """Have the state machine handle a request; return the promise of its response, `token` if given.
+        """Pass a request to the state machine; return the promise of its response, `token` if given.
 
         The promise raises ApiError if the request fails.
         """
@@ -163,7 +163,7 @@ class HostedShard(Generic[Machine]):
         return look(machine)
 
     def execute(self, call: Call[Machine]) -> None:
-        """Have the state machine called for an event without a requester: now, or once it is loaded and can append."""
+        """Call the state machine for an event without a requester: now, or once it is loaded and can append."""
         if self._machine is None or not self._run(self._machine, call):
             self._calls_after_load.append(call)
 
@@ -314,7 +314,7 @@ class HostedShard(Generic[Machine]):
     # Time
 
     def _schedule(self, machine: Machine) -> None:
-        """Have the state machine called at its deadline, or earlier: most deadlines only ever move to later."""
+        """Schedule a call of the state machine at its deadline, or earlier: most deadlines only ever move to later."""
         deadline_ms = machine.next_deadline()
         if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
             return

@@ -41,7 +41,7 @@ class BrokerSecurity:
 
     @property
     def client(self) -> ClientSecurity:
-        """How Flowstone's own client connects."""
+        """The security settings of Flowstone's own client."""
         if self.protocol == "PLAINTEXT":
             return PLAINTEXT
         pem = PemSource(truststore_location=self._ca_path) if "SSL" in self.protocol else PemSource()

@@ -67,7 +67,7 @@ class Batch:
 
 
 def next_batch(buffer: Bytes, position: int, next_offset: int, end_offset: int) -> Batch | Walk:
-    """Return the batch at `position`, or the `Walk` that says why there is none."""
+    """Return the batch at `position`, or a `Walk` with the reason why there is none."""
     if len(buffer) - position < HEADER_BYTES:
         return Walk(Stop.MORE, position, next_offset, HEADER_BYTES, Damage.NO_DAMAGE)
     batch = Batch(buffer, position)

@@ -80,7 +80,7 @@ class FilteredRecords(NamedTuple):
 
 
 def map_capacity(memory_bytes: int, seed: bytes) -> int:
-    """Return how many keys a map of that size can hold. Raises ValueError if that is none or the seed is invalid."""
+    """Return how many keys a map of that size can hold. Raises ValueError if it is too small or the seed is invalid."""
     if len(seed) != SEED_BYTES:
         raise ValueError(f"the seed has {len(seed)} bytes, not {SEED_BYTES}")
     capacity = memory_bytes // SLOT_BYTES * LOAD_PERCENT_MAX // 100

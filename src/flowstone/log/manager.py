@@ -164,10 +164,12 @@ class LogManager:
         return home.forgetting(topic_partition)
 
     def give_up_missing(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition whose directory is missing, so that it begins anew from other brokers' records."""
+        """Give up a partition whose directory is missing, so that it is fetched again from other brokers."""
         offline = self.offline.get(topic_partition)
         if offline is not None and offline.is_missing:
-            logger.warning("%s: its directory is missing; it is fetched again from its leader", topic_partition)
+            logger.warning(
+                "%s: the directory is missing; the replica is fetched again from its leader", topic_partition
+            )
             self.delete(topic_partition)
 
     def get_or_create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
@@ -220,12 +222,15 @@ class LogManager:
                     continue
                 try:
                     if deleted_topic_ids is None or topic_id in deleted_topic_ids:
-                        logger.warning("%s: its topic was deleted; the directory goes too", topic_partition)
+                        logger.warning("%s: the directory is removed, because its topic was deleted", topic_partition)
                         directory.delete(topic_partition)
                     elif directory.is_published(topic_partition):
                         directory.set_aside(topic_partition)
                     else:
-                        logger.warning("%s: its branch or restore was interrupted; it is deleted", topic_partition)
+                        logger.warning(
+                            "%s: the directory is removed, because its branch or restore was interrupted",
+                            topic_partition,
+                        )
                         directory.delete(topic_partition)
                 except StorageFault as fault:
                     logger.error("%s", fault)
@@ -233,12 +238,12 @@ class LogManager:
             directory.note_published([each for each, log in directory.logs.items() if log.branch_point is not None])
 
     def note_published(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """Note that the metadata has the topic of branched or restored partitions: a start never deletes them now."""
+        """Record that the metadata has the topic of branched or restored partitions: a start never deletes them now."""
         for directory in self.directories:
             directory.note_published([each for each in topic_partitions if each in directory.logs])
 
     def expect(self, partitions: Iterable[tuple[TopicPartition, bytes]]) -> None:
-        """Note which partitions exist, with their topics' ids, at the start; one that is not here may be in a missing
+        """Record which partitions exist, with their topics' ids, at the start; one that is not here may be in a missing
         directory.
 
         A partition without an append has no directory; while one is missing, the two cases cannot be told apart.

@@ -1,4 +1,4 @@
-"""How a pipeline connects to a broker with encryption and a login.
+"""A pipeline's connection to brokers with encryption and a login.
 
 The secrets are in a client's properties file. The model has its path, and an address that carries what the file says
 (`SecuredBootstrap`) and shows none of it. Spark is given the path alone: the source and the sink read the file in the

@@ -47,7 +47,7 @@ class FormatKind(StrEnum):
 
 @dataclass(frozen=True)
 class Format:
-    """How the bytes of a record's value (or key) become columns, and back."""
+    """A format, which converts the bytes of a record's value (or key) to columns and back."""
 
     kind: FormatKind
     # JSON and CSV: columns as Spark's DDL, "id string, total double". Avro: a schema in JSON, or a file's path.
@@ -72,7 +72,7 @@ class TopicSource:
 
 @dataclass(frozen=True)
 class TableSource:
-    """The rows of a table, read anew for each micro-batch: for lookups. `kind` is delta, iceberg or parquet."""
+    """The rows of a table, for lookups, read again for each micro-batch. `kind` is delta, iceberg or parquet."""
 
     kind: str
     path: str  # of the table; Iceberg: namespace.table
@@ -97,7 +97,7 @@ class Source:
 
 
 class Action(StrEnum):
-    """What happens to a row that does not meet an expectation. Each such row is counted."""
+    """The action for rows that do not meet an expectation. Each such row is counted."""
 
     KEEP = "keep"  # it stays
     DROP = "drop"
@@ -132,7 +132,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TopicSink:
-    """`key` names the column that becomes the record's key; the other columns become its value."""
+    """A sink that writes rows to a topic. `key` is the column of the record's key; the others become its value."""
 
     topic: str
     value: Format
@@ -179,7 +179,7 @@ class Trigger:
 
 
 class Delivery(StrEnum):
-    """What the sinks get if a micro-batch is run again after a failure."""
+    """The delivery guarantee of the sinks if a micro-batch is run again after a failure."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"

@@ -78,7 +78,7 @@ class FileSyncs(Generic[Token]):
         loop.add_reader(self._wake_read, self._woken)
 
     def submit(self, token: Token, files: Sequence[File]) -> None:
-        """Have one thread sync these files, one after the other."""
+        """Let one thread sync these files, one after the other."""
         self._tickets += 1
         self._under_way[self._tickets] = token, files
         descriptors = array("q", [file.fileno() for file in files])
@@ -89,7 +89,7 @@ class FileSyncs(Generic[Token]):
         """Change the number of threads. Surplus ones end after their current `submit`; none is lost or waits longer."""
         running_count = _resize(self._threads, thread_count)
         if running_count < thread_count:  # they do all the work, a little later
-            logger.warning("%d of %d threads sync files: the system starts no more", running_count, thread_count)
+            logger.warning("%d of %d flush threads run: the system refuses to start more", running_count, thread_count)
 
     def stop(self) -> list[tuple[Token, OSError | None]]:
         """Wait for the running syncs and return their results, for which `on_done` is not called."""

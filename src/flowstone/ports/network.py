@@ -36,6 +36,8 @@ ACCEPT_REST_S = 0.1
 SEND_FILE_BYTES_MAX = 1 << 20
 # For modules that only pass a socket on.
 Socket: TypeAlias = socket.socket
+# The value of SO_LINGER: on, with no time to send the rest.
+_RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -66,6 +68,10 @@ class Channel(Protocol):
     def on_writable(self, callback: Callable[[], None] | None) -> None: ...
 
     def close(self) -> None: ...
+
+    def abort(self) -> None:
+        """Close, and drop what was sent and has not arrived yet; the peer finds the connection broken."""
+        ...
 
 
 class Listener(Protocol):
@@ -100,7 +106,7 @@ class Network(Protocol):
 
 
 class SocketReadiness:
-    """What channels on a socket have in common: readiness callbacks and the end."""
+    """Base of the channels on a socket: readiness callbacks and closing."""
 
     __slots__ = ("_descriptor", "_loop", "_reading", "_socket", "_writing", "peer")
 
@@ -140,6 +146,12 @@ class SocketReadiness:
             self.on_readable(None)
             self.on_writable(None)
             self._socket.close()
+
+    def abort(self) -> None:
+        """Close by a reset: the system neither sends nor repeats what it still has to send."""
+        with contextlib.suppress(OSError):
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+        self.close()
 
 
 class SocketChannel(SocketReadiness):

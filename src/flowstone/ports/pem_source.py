@@ -1,4 +1,4 @@
-"""Where a key, its certificates and trusted certificates come from: `PemSource`, by the names of Kafka's settings."""
+"""Sources of a key, its certificates and trusted certificates: `PemSource`, by the names of Kafka's settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TLS_VERSION_NAMES = ("TLSv1.2", "TLSv1.3")
 
 
 class ClientAuth(Enum):
-    """Whether a server asks clients for a certificate: the values of `ssl.client.auth`."""
+    """The values of `ssl.client.auth`: whether a server asks clients for a certificate."""
 
     NONE = "none"
     REQUESTED = "requested"

@@ -39,7 +39,7 @@ class SimulatedChannel:
         self._link = link
         self._under_way_bytes = 0
         self._received = bytearray()
-        self._closed = self._ended = False
+        self._closed = self._ended = self._aborted = False
         self._readable: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
 
@@ -85,10 +85,14 @@ class SimulatedChannel:
         self._readable = self._writable = None
         self._carry(_END)
 
+    def abort(self) -> None:
+        self._aborted = True
+        self.close()
+
     def arrive(self, data: bytes) -> None:
         """Receive data from the peer; empty data is the end of its stream."""
         self.other._under_way_bytes -= len(data)
-        if self._closed:
+        if self._closed or (data and self.other._aborted):
             return
         if data:
             self._received += data

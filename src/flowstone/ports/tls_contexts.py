@@ -133,7 +133,7 @@ def _openssl_name(suite: str) -> str:
 
 
 class FollowedContext:
-    """A context that is made again when one of its files changes."""
+    """A TLS context that is recreated when one of its files changes."""
 
     def __init__(self, files: tuple[str, ...], make: Callable[[], ssl.SSLContext]) -> None:
         """Make the context. Raises ConfigError if that fails; later the former one then stays in use."""
@@ -150,7 +150,7 @@ class FollowedContext:
         try:
             self.current = self._make()
         except ConfigError as error:
-            logger.error("changed certificates are not used, the former ones stay in use: %s", error)
+            logger.error("the changed certificates cannot be used, and the previous ones stay in use: %s", error)
             return False
         logger.info("certificates were read again: %s", ", ".join(self._files))
         return True

@@ -85,7 +85,7 @@ class Consumer:
         self._call(self._extend, task)
 
     def close(self, grace_s: float) -> None:
-        """Take no more tasks, return those that nobody works on, and wait `grace_s` at most for the others."""
+        """Stop fetching, release tasks whose bodies have not started, and wait `grace_s` at most for the others."""
         if threading.current_thread() is self._thread or not self._thread.is_alive():
             return
         self._call(self._begin_stop, grace_s)
@@ -210,7 +210,7 @@ class Consumer:
         self._arrange()
 
     def _arrange(self) -> None:
-        """Have each leader's session fetch from the partitions that it leads and that are assigned."""
+        """Assign to each leader's session the assigned partitions that it leads."""
         assert self._topic is not None
         by_leader: dict[Address, set[Place]] = {}
         for place in self._assigned:
@@ -275,7 +275,7 @@ class Consumer:
             self.handoff.put(tasks)
 
     def lost(self, tasks: list[Task], reason: str) -> None:
-        """Note that these tasks are locked for this process no longer: the broker delivers them again."""
+        """Record that these tasks are locked for this process no longer: the broker delivers them again."""
         for task in tasks:
             self._active.pop(task, None)
             timer = self._delayed.pop(task, None)

@@ -63,7 +63,7 @@ class Handoff:
             taker.set_result(None)
 
     def close(self, error: BaseException | None = None) -> list[Task]:
-        """Wake all takers; return the tasks that nobody has taken."""
+        """Wake all waiting threads; return the tasks that no thread has taken."""
         with self._lock:
             if self._is_closed:
                 return []

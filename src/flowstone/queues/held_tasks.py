@@ -50,14 +50,14 @@ class HeldTasks:
             self._pending.setdefault(place, {})[offset] = Outcome.GAP
 
     def settle(self, place: Place, offset: int, outcome: Outcome) -> bool:
-        """Note an outcome to be sent; return whether the record is still held."""
+        """Record an outcome to be sent; return whether the record is still held."""
         if offset not in self.by_place.get(place, ()):
             return False
         self._pending.setdefault(place, {})[offset] = outcome
         return True
 
     def renew(self, now_s: float, hold_max_s: float) -> None:
-        """Have locks renewed whose half is over, except of records that are settled or held for too long."""
+        """Request the renewal of locks whose half is over, except for records that are settled or held for too long."""
         for place, records in self.by_place.items():
             pending = self._pending.get(place, {})
             for offset, held in records.items():
@@ -80,7 +80,7 @@ class HeldTasks:
         return any(each.outcome is Outcome.RENEW for ranges in acknowledged.values() for each in ranges)
 
     def answered(self, place: Place, ranges: list[AckRange], now_s: float, *, is_accepted: bool) -> list[Task]:
-        """Note the answer to acknowledgements; return the tasks whose locks turned out to be lost."""
+        """Record the answer to acknowledgements; return the tasks whose locks turned out to be lost."""
         records = self.by_place.get(place, {})
         lost = []
         for each in ranges:

@@ -45,17 +45,17 @@ _GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class PartitionsFailed(Retriable):
-    """Some partitions of a response have errors; the session goes on after a pause."""
+    """Some partitions of a response have errors; the session continues after a pause."""
 
 
 class SessionOwner(Protocol):
-    """What a session needs of the consumer that it belongs to."""
+    """The methods of the consumer that its sessions call."""
 
     hold_max_s: float
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nobody works on a task."""
+        """Return whether no task's body is running."""
         ...
 
     def reserve(self) -> int:
@@ -100,13 +100,13 @@ class LeaderSession:
             self.wake()
 
     def settle(self, place: Place, offset: int, outcome: Outcome) -> bool:
-        """Have an outcome sent; return whether the record is still held."""
+        """Send an outcome with the next request; return whether the record is still held."""
         is_held = self.held.settle(place, offset, outcome)
         self.wake()
         return is_held
 
     def extend(self, place: Place, offset: int, hold_s: float = 0.0) -> None:
-        """Renew a lock now, and count the time that it may be held from `hold_s` from now."""
+        """Renew a lock now, and restart the time for which it may be held `hold_s` from now."""
         held = self.held.by_place.get(place, {}).get(offset)
         if held is not None:
             held.held_since_s, held.locked_until_s = monotonic() + hold_s, min(held.locked_until_s, monotonic())
@@ -117,7 +117,7 @@ class LeaderSession:
         self._woken.set()
 
     def stop(self) -> None:
-        """Have `run` return everything that is held, end the session, and return."""
+        """Make `run` release everything that is held, end the session, and return."""
         self._is_stopping = True
         self.wake()
         if not len(self.held):  # a fetch may wait for a while, and the broker ends a session with its connection
@@ -283,7 +283,7 @@ class LeaderSession:
     # Failures
 
     def _broken(self, error: Retriable) -> None:
-        """Begin the session anew."""
+        """Restart the session after a failure."""
         self._connections.drop(LEADER, self._address)
         self._lose(str(error))
         self._requests.restart()

@@ -169,7 +169,7 @@ class Queue:
             task.release()
 
     def close(self, grace_s: float = DEFAULT_GRACE_S) -> None:
-        """Return what nobody works on, wait `grace_s` at most for bodies that run, and leave the group."""
+        """Release tasks that have not started, wait `grace_s` at most for running bodies, and leave the group."""
         self._is_closed = True
         self.stop()
         if self._is_started and os.getpid() == self._pid:

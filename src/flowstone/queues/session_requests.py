@@ -60,7 +60,7 @@ class SessionRequests:
         return self.epoch > 0
 
     def restart(self) -> None:
-        """Begin anew with the next request: the broker has no such session any more."""
+        """Open a new session with the next request, because the broker no longer has this one."""
         self.epoch, self.partitions = 0, frozenset()
 
     def succeeded(self) -> None:

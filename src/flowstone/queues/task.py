@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Outcome(IntEnum):
-    """What happens to a record; the values are those of the protocol."""
+    """The outcomes of a record; the values are those of the protocol."""
 
     GAP = 0
     ACCEPT = 1
@@ -106,7 +106,7 @@ class Task:
         self._settle(Outcome.REJECT)
 
     def extend(self) -> None:
-        """Renew the lock now, and begin `hold_max_s` anew, for a body that takes longer than that."""
+        """Renew the lock now, and restart `hold_max_s`, for a body that takes longer than that."""
         if self._is_settled:
             raise AlreadySettled(f"{self!r} is settled: its lock cannot be renewed")
         self._consumer.extend(self)

@@ -32,7 +32,7 @@ class FetchErrorLog:
         self._present.setdefault(code, []).append(partition)
 
     def report(self, now_s: float) -> None:
-        """Log what was added since the last call, unless the same error was logged not long ago."""
+        """Log the errors since the last call, unless the same error was logged recently."""
         if not self._present:
             return
         for code, refused in self._present.items():

@@ -127,7 +127,8 @@ class FollowerRole:
             await self._cut(self._cutting.truncate_to, offset)
 
     async def reset(self, offset: int) -> None:
-        """Drop the whole log, which ends before the leader's begins, and go on at `offset`, the start of the leader's.
+        """Drop the whole log, which ends before the leader's begins, and continue at `offset`, the start of the
+        leader's log.
 
         Raises ApiError if the role has ended or the disk is full.
         """

@@ -115,7 +115,7 @@ class InSyncReplicas:
         return set(self.isr) if self.proposed is None else {*self.isr} & {member.node_id for member in self.proposed}
 
     def refused(self) -> None:
-        """Note that the pending proposal was refused."""
+        """Record that the pending proposal was refused."""
         for member in self.proposed or ():
             if member.node_id in self._followers:
                 self._followers[member.node_id].is_awaited = False
@@ -150,7 +150,7 @@ class InSyncReplicas:
         *,
         is_repeated: bool = False,
     ) -> None:
-        """Note that a replica that `check` accepted fetches from `position`: it has everything below durably.
+        """Record that a replica that `check` accepted fetches from `position`: it has everything below durably.
 
         `is_repeated` marks a parked fetch that is read again. It says nothing new of a follower whose position was
         dropped since, or which was not let in since.
@@ -160,7 +160,7 @@ class InSyncReplicas:
             follower.fetched(broker_epoch, position, leader_end_offset, now_s)
 
     def log_starts_at(self, replica_id: int, offset: int) -> None:
-        """Note where the log of a replica that `check` accepted starts."""
+        """Record where the log of a replica that `check` accepted starts."""
         self._followers[replica_id].log_start_offset = offset
 
     def low_watermark(self, own: int, live: Container[int]) -> int:
@@ -171,8 +171,7 @@ class InSyncReplicas:
     def high_watermark(
         self, own: int, min_insync_replicas: int, now_s: float, is_eligible: IsEligible = lambda member: True
     ) -> int | None:
-        """Return the end of what is committed, given the leader's own position, or None if the high watermark must
-        stay.
+        """Return the high watermark for the leader's own position, or None if it must not move.
 
         The result may be lower than an earlier one: what was committed stays committed. If the result waits for a
         follower that may join, `held_until_s` says when to ask again.
@@ -230,7 +229,7 @@ class InSyncReplicas:
         )
 
     def propose(self, isr: ProposedIsr) -> None:
-        """Note that a proposal is pending: it counts both as decided and as not decided."""
+        """Record that a proposal is pending: it counts both as decided and as not decided."""
         assert self.proposed is None
         self.proposed = isr
         self._note_maximal_isr()

@@ -53,7 +53,7 @@ class LeaderRole:
         self.in_sync.decided(state, self._services.monotonic())
 
     def isr_change_failed(self, partition_epoch: int | None = None) -> None:
-        """Note that a proposal will not be decided; `check_in_sync` may propose it again later.
+        """Record that a proposal will not be decided; `check_in_sync` may propose it again later.
 
         `partition_epoch` is the one it was proposed at: after a later decision this says nothing. If it is not known
         what became of a proposal this must not be called: the proposal counts as under way until the next decision.

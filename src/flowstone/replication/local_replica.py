@@ -137,7 +137,7 @@ class LocalReplica:
         return found
 
     def watchers(self, reader: Reader) -> Watchers:
-        """Return the watchers to be told when `visible_end` of such a reader moves."""
+        """Return the watchers to notify when `visible_end` of such a reader moves."""
         if reader is UNCOMMITTED:
             if self._watchers is None:
                 self._watchers = Watchers()
@@ -152,7 +152,7 @@ class LocalReplica:
         return self._watchers_end
 
     def interrupt_followers(self) -> None:
-        """Tell the followers' watchers of a change other than more records that they should learn at once."""
+        """Notify the followers' watchers of a change that is not an append and that followers should learn at once."""
         if self._watchers_end is not None:
             self._watchers_end.interrupted()
 
@@ -175,13 +175,13 @@ class LocalReplica:
     # The end of the log
 
     def appended(self, size_bytes: int) -> None:
-        """Note an append that is not committed yet, and tell the watchers of the log's end."""
+        """Record an append that is not committed yet, and tell the watchers of the log's end."""
         self._positions.remember_end()
         if self._watchers_end is not None:
             self._watchers_end.advanced(size_bytes)
 
     def replicated(self, record_count: int) -> None:
-        """Note `record_count` records copied from the leader, and request the flush that `flush.messages` demands."""
+        """Record `record_count` records copied from the leader, and request the flush that `flush.messages` demands."""
         self._positions.remember_end()
         if self.log.config.flush_messages == 1:
             self._flusher.request(self.log)
@@ -189,7 +189,7 @@ class LocalReplica:
             self._flusher.appended(self.log, record_count)
 
     def was_cut(self) -> None:
-        """Note that the log was cut: the high watermark is not above its end."""
+        """Record that the log was cut: the high watermark is not above its end."""
         self._positions.forget()
         self.high_watermark = self._within_log(self.high_watermark.offset)
         self._told_stable_offset = min(self._told_stable_offset, self.high_watermark.offset)
@@ -202,7 +202,7 @@ class LocalReplica:
             self.advance(self._positions.place(offset))
 
     def advance(self, end: LogPosition) -> None:
-        """Move the high watermark to `end`, if it is below, and tell its watchers."""
+        """Move the high watermark to `end` if that is higher, and notify its watchers."""
         before = self.high_watermark
         if end.offset <= before.offset:
             return
@@ -217,7 +217,7 @@ class LocalReplica:
             self.tell_stable_readers(before)
 
     def tell_stable_readers(self, high_watermark_before: LogPosition | None = None) -> None:
-        """Tell read_committed consumers if the last stable offset has moved since they were last told."""
+        """Notify read_committed consumers if the last stable offset has moved since the last notification."""
         if self._watchers_committed is None:
             return
         before, stable_offset = self._told_stable_offset, self.visible_end(Reader.COMMITTED)
@@ -246,7 +246,7 @@ class LocalReplica:
     # Life
 
     def fail(self, fault: StorageFault) -> None:
-        """Take the replica offline for good."""
+        """Take the replica offline permanently."""
         if self.fault is None:
             self.fault = fault
             logger.error("partition %s is offline: %s", self.topic_partition, fault)
@@ -275,7 +275,7 @@ class LocalReplica:
             raise ApiError(self.closed_with)
 
     def append_refused(self, error: ApiError) -> None:
-        """Note whether an append was refused for lack of space."""
+        """Record whether an append was refused for lack of space."""
         if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
             return
         if not self.is_full:
@@ -284,7 +284,7 @@ class LocalReplica:
         self._on_full(self.log)
 
     def append_taken(self) -> None:
-        """Note an append after one that was refused for lack of space."""
+        """Record an append after one that was refused for lack of space."""
         self.is_full = False
         logger.warning("partition %s accepts records again", self.topic_partition)
 

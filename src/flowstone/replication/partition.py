@@ -260,7 +260,7 @@ class Partition:
     # The high watermark
 
     def flushed(self) -> None:
-        """Note that more of the log has been flushed."""
+        """Record that more of the log has been flushed."""
         local = self.local
         if local.fault is not None or self.log.config.flush_messages > 1:
             return
@@ -292,7 +292,9 @@ class Partition:
     # Life
 
     def log_start_moved(self) -> None:
-        """Tell readers that the log starts later: followers should learn it at once, and transactions may be gone."""
+        """Notify readers that the log's start moved: followers should learn it at once, and transactions may have been
+        removed.
+        """
         self.local.interrupt_followers()
         self.local.tell_stable_readers()
 

@@ -1,5 +1,4 @@
-"""What a follower fetches from one leader and how it handles the responses. No socket, no task: time and messages come
-in.
+"""A follower's fetch requests to one leader, and the handling of the responses. Pure: time and messages come in.
 
 The rules:
 
@@ -107,7 +106,7 @@ class ReplicaFetchSession:
             self._forget(followed)
 
     def disconnected(self) -> None:
-        """Note that the connection was lost: the next request asks for a new session."""
+        """Record that the connection was lost: the next request asks for a new session."""
         self._start_over()
 
     # Asking
@@ -212,7 +211,7 @@ class ReplicaFetchSession:
         return due
 
     def failed(self, partition: Partition, now_s: float) -> None:
-        """Note that a partition's log could not be cut."""
+        """Record that a partition's log could not be cut."""
         followed = self._followed.get(key_of(partition))
         if followed is not None and followed.partition is partition:
             self._back_off(followed, now_s)

@@ -58,7 +58,7 @@ class ReplicaFetcher:
         self._task = asyncio.ensure_future(self._run())
 
     def changed(self, *, is_urgent: bool) -> None:
-        """Note that there may be something new to fetch."""
+        """Record that there may be something new to fetch."""
         self._changed.set()
         if is_urgent and self._is_asking and self._interrupting is None:
             self._interrupting = self._clock.call_later(INTERRUPT_AFTER_S, self._interrupt)
@@ -158,7 +158,7 @@ class ReplicaFetcher:
                 self._counts.restarts += 1
                 await partition.follower_role(partition.leader_epoch).reset(due.restart_offset)
         except (ApiError, StorageFault) as error:
-            logger.warning("partition %s could not be cut: %s", partition.topic_partition, error)
+            logger.warning("partition %s could not be truncated: %s", partition.topic_partition, error)
             self.fetches.failed(partition, self._clock.monotonic())
 
     def _count(self, response: FetchResponse) -> None:

@@ -74,7 +74,7 @@ class Partitions:
         partition.close(code)
 
     def flushed(self, log: PartitionLog) -> None:
-        """Note that more of a log has been flushed."""
+        """Record that more of a log has been flushed."""
         topic, index = log.topic_partition
         partitions = self._by_name.get(topic)
         partition = partitions.get(index) if partitions is not None else None

@@ -1,4 +1,4 @@
-"""What the cluster has decided about a partition, as replication sees it, and the values replicas exchange.
+"""The cluster's decisions about a partition, as replication uses them, and the values that replicas exchange.
 
 Replication does not know the metadata: the broker passes it values with these fields.
 """

@@ -13,5 +13,5 @@ class Throttle:
         self.free_at_s = -math.inf
 
     def spend(self, size_bytes: int, now_s: float) -> None:
-        """Note that this many bytes were moved now."""
+        """Record that this many bytes were moved now."""
         self.free_at_s = max(self.free_at_s, now_s) + size_bytes / max(self.bytes_per_s, 1)

@@ -45,11 +45,11 @@ class Watcher(Protocol):
     """The interface of a request that waits for a partition to have more to read."""
 
     def advanced(self, size_bytes: int) -> None:
-        """Note that about `size_bytes` more can be read."""
+        """Record that about `size_bytes` more can be read."""
         ...
 
     def interrupted(self) -> None:
-        """Note that the partition has changed in another way, so that it must be read again."""
+        """Record that the partition has changed in another way, so that it must be read again."""
         ...
 
 

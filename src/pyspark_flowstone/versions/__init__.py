@@ -70,13 +70,13 @@ else:
             raise NotImplementedError
 
         def commit(self, messages: list[Any], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
-            """Do nothing, as the default of newer versions."""
+            """Do nothing on commit, like the default method of newer PySpark versions."""
 
         def abort(self, messages: list[Any], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
-            """Do nothing, as the default of newer versions."""
+            """Do nothing on abort, like the default method of newer PySpark versions."""
 
     class Filter:  # type: ignore[no-redef]
-        """A filter, of which there is none on PySpark 4.0."""
+        """A stand-in for pyspark's `Filter`, which PySpark 4.0 does not have."""
 
         attribute: tuple[str, ...]
         value: Any
@@ -166,7 +166,7 @@ __all__ = [
 
 
 def warn_of_no_pushdown() -> None:
-    """Say that a read without pushdown has the same rows and takes longer."""
+    """Warn that a read without pushdown returns the same rows but takes longer."""
     LOGGER.warning(
         "flowstone: filterPushdown has no effect on PySpark %s, which applies filters only after reading; use "
         "startingTimestamp and endingTimestamp, or PySpark 4.1 or newer",

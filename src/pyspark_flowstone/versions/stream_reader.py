@@ -109,7 +109,7 @@ class StartTrackingReader(DataSourceStreamReader):
         self._reader.stop()
 
     def _fix_end(self, limit: ReadLimit) -> None:
-        """Note that the run ends where its first end was. Raises OptionError if it has a limit."""
+        """Record that the run ends where its first end was. Raises OptionError if it has a limit."""
         if not isinstance(limit, ReadAllAvailable):
             raise OptionError(
                 f"maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger: PySpark {pyspark.__version__} reads "
@@ -118,7 +118,7 @@ class StartTrackingReader(DataSourceStreamReader):
         self._is_end_fixed = True
 
     def _warn_of_limit(self, limit: ReadLimit) -> None:
-        """Say once what the triggers that cannot be seen would do."""
+        """Warn once that with availableNow or once, which the source cannot detect, a limit ends the query early."""
         if not isinstance(limit, ReadAllAvailable) and not self._is_warned:
             self._is_warned = True
             LOGGER.warning(

@@ -109,6 +109,7 @@ def survive(staff: Staff, directory: Path, faults: int, seed: int = 1) -> Outcom
             journal.write("fault", what=told)
             bank.strike()
             fault(node)
+            bank.let_be()
             healed_s = time.monotonic()
             if not cluster.wait_in_sync(IN_SYNC_S_MAX):
                 anomalies.append(Anomaly("never in sync", bank.accounts[0], -1, told))

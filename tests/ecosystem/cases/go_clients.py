@@ -24,11 +24,13 @@ def _run_sarama(case: Case) -> None:
 
 KAFKA_GO = Product(
     "kafka-go",
+    "kafka-go",
     KAFKA_GO_VERSION,
     "producer (zstd, acks=all) across a kill of the broker; a group whose member is killed",
     _run_kafka_go,
 )
 SARAMA = Product(
+    "sarama",
     "sarama",
     SARAMA_VERSION,
     "idempotent producer (snappy) across a kill of the broker; a group whose member is killed",

@@ -99,6 +99,7 @@ def _run_spring(case: Case) -> None:
 FLINK = tuple(
     Product(
         f"flink-{naming.lower()}",
+        "Flink",
         f"{FLINK_VERSION}, connector {FLINK_CONNECTOR_VERSION}",
         f"totals by key, exactly once, transactional ids by {naming.lower()}: a JVM killed with -9 that starts from its"
         " newest checkpoint, a killed broker",
@@ -108,6 +109,7 @@ FLINK = tuple(
 )
 SPRING = Product(
     "spring-kafka",
+    "Spring Kafka",
     SPRING_VERSION,
     "@RetryableTopic with two retry topics and a dead letter topic: a listener killed in the middle, a killed broker",
     _run_spring,

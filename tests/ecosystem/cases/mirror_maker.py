@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -22,7 +24,7 @@ Records = list[tuple[str | None, str]]
 ORDERS, CUSTOMERS, PARTITIONS = 4000, 20, 3
 HEAP = "-Xmx256m"
 TIMEOUT_S = 20
-GROUP = "shipping"
+GROUP, SLOW_GROUP = "shipping", "audit"
 # What MirrorMaker creates for itself: `NAME.replication.factor`.
 MIRROR_TOPICS = (
     "checkpoints.topic",
@@ -44,7 +46,7 @@ def _run(case: Case) -> None:
         other.create_topic("orders", PARTITIONS, **_keywords(ORDERS_SETTINGS))
         case.create_topic("invoices", PARTITIONS, **_keywords(INVOICES_SETTINGS))
         orders = _orders()
-        half, rest = orders[: ORDERS // 2], orders[ORDERS // 2 :]
+        half, more, rest = orders[: ORDERS // 2], orders[ORDERS // 2 : ORDERS * 3 // 4], orders[ORDERS * 3 // 4 :]
         other.produce("orders", half)
         case.produce("invoices", half)
         file = properties_file(case.folder / "mirror.properties", _settings(case, other))
@@ -52,17 +54,15 @@ def _run(case: Case) -> None:
         first = case.start(command, "first")
         case.check("records of Kafka arrive here", _arrived(case, "there.orders", half), sorted(half))
         case.check("records of here arrive at Kafka", _arrived(other, "here.invoices", half), sorted(half))
-        for origin, target, topic, mirrored in ((other, case, "orders", "there"), (case, other, "invoices", "here")):
-            ends = _commit_ends(origin, topic)
-            name = f"{mirrored}.{topic}"
-            target.wait_until(f"the group is at {ends} of {name}", lambda: _offsets(target, name) == ends)  # noqa: B023
-            case.check(f"a group's offsets are translated for {name}", _offsets(target, name), ends)
+        _check_offsets(case, other, case, "orders", "there", more)
+        _check_offsets(case, case, other, "invoices", "here", more)
         first.kill()
         first.wait()
         case.restart_broker()
         other.produce("orders", rest)
         case.produce("invoices", rest)
         _set(other, "orders", "retention.ms", "234567890")
+        _set(case, "invoices", "segment.bytes", "3145728")
         case.start(command, "second")
         sentence = "after a killed MirrorMaker and a killed broker"
         found = _arrived(case, "there.orders", orders)
@@ -70,9 +70,47 @@ def _run(case: Case) -> None:
         found = _arrived(other, "here.invoices", orders)
         case.check(f"records of here arrive at Kafka {sentence}", found, sorted(orders))
         for target, topic in ((case, "there.orders"), (other, "here.invoices")):
-            remaining = sorted(set(_read_in_group(target, topic, len(set(rest)))))
-            case.check(f"the group goes on in {topic} with what it has not read", remaining, sorted(set(rest)))
+            unread = sorted(more + rest)
+            found = sorted(set(_read_in_group(target, topic, len(unread))))
+            case.check(f"the group goes on in {topic} with what it has not read", found, unread)
         _check_settings(case, other)
+
+
+def _check_offsets(case: Case, origin: Case, target: Case, topic: str, alias: str, more: Records) -> None:
+    """Check the offsets of a group that has read all, and of one that has read half of what comes then.
+
+    Wait also until MirrorMaker has stored how far it is: otherwise it would begin again after a kill.
+    """
+    name = f"{alias}.{topic}"
+    ends = _ends(origin, topic)
+    origin.commit(GROUP, topic, ends)
+    target.wait_until(f"the group is at {ends} of {name}", lambda: _offsets(target, GROUP, name) == ends)
+    case.check(f"a group's offsets are translated for {name}", _offsets(target, GROUP, name), ends)
+    origin.produce(topic, more)
+    between = [(end + later) // 2 for end, later in zip(ends, _ends(origin, topic), strict=True)]
+    origin.commit(SLOW_GROUP, topic, between)
+    # MirrorMaker remembers some pairs of offsets only, and takes the last one that is not beyond the group's.
+    target.wait_until(f"the slow group is in {name}", lambda: min(_offsets(target, SLOW_GROUP, name)) > 0)
+    found = _offsets(target, SLOW_GROUP, name)
+    beyond = [offset for offset, read in zip(found, between, strict=True) if offset > read]
+    case.check(f"a slow group is not beyond what it has read of {name}", beyond, [])
+    last = {str(partition): end - 1 for partition, end in enumerate(_ends(origin, topic))}
+    records = target.read(f"mm2-offsets.{alias}.internal", lambda found: _stored(found, topic) == last)
+    case.check(f"it is stored how far {name} is mirrored", _stored(records, topic), last)
+
+
+def _ends(case: Case, topic: str) -> list[int]:
+    return [case.end_offset(topic, partition) for partition in range(PARTITIONS)]
+
+
+def _stored(records: Records, topic: str) -> dict[str, int]:
+    """Return the last offset of each partition of a topic that MirrorMaker has stored as mirrored."""
+    found = {}
+    for key, value in records:
+        connector, partition = json.loads(key or "[null, {}]")
+        if connector == "MirrorSourceConnector" and partition.get("topic") == topic and value:
+            found[str(partition["partition"])] = json.loads(value)["offset"]
+    return found
 
 
 def _settings(case: Case, other: Case) -> dict[str, object]:
@@ -92,6 +130,7 @@ def _settings(case: Case, other: Case) -> dict[str, object]:
         "refresh.groups.interval.seconds": 2,
         "sync.topic.configs.interval.seconds": 2,
         "offset.lag.max": 0,
+        "offset.flush.interval.ms": 1000,
         **{f"{name}.replication.factor": 1 for name in MIRROR_TOPICS},
         "replication.factor": 1,
     }
@@ -101,8 +140,10 @@ def _check_settings(case: Case, other: Case) -> None:
     wanted = ORDERS_SETTINGS | {"retention.ms": "234567890"}
     case.wait_until("a changed setting is copied", lambda: _own_settings(case, "there.orders") == wanted)
     case.check("a topic's settings are copied here, and a change of one", _own_settings(case, "there.orders"), wanted)
+    wanted = INVOICES_SETTINGS | {"segment.bytes": "3145728"}
+    case.wait_until("a changed setting is copied to Kafka", lambda: _own_settings(other, "here.invoices") == wanted)
     found = _own_settings(other, "here.invoices")
-    case.check("a topic's settings are copied to Kafka", found, INVOICES_SETTINGS)
+    case.check("a topic's settings are copied to Kafka, and a change of one", found, wanted)
 
 
 def _own_settings(case: Case, topic: str) -> dict[str, str | None]:
@@ -121,16 +162,9 @@ def _set(case: Case, topic: str, name: str, value: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
 
 
-def _commit_ends(case: Case, topic: str) -> list[int]:
-    """Commit the ends of a topic's partitions for the group; return them."""
-    ends = [case.end_offset(topic, partition) for partition in range(PARTITIONS)]
-    case.commit(GROUP, topic, ends)
-    return ends
-
-
-def _offsets(case: Case, topic: str) -> list[int]:
+def _offsets(case: Case, group: str, topic: str) -> list[int]:
     """Return the group's committed offsets of a topic."""
-    consumer = Consumer({"bootstrap.servers": case.bootstrap, "group.id": GROUP})
+    consumer = Consumer({"bootstrap.servers": case.bootstrap, "group.id": group})
     try:
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         return [each.offset for each in consumer.committed(partitions, TIMEOUT_S)]
@@ -157,6 +191,7 @@ def _keywords(settings: dict[str, str]) -> dict[str, str]:
 
 MIRROR_MAKER = Product(
     "mirrormaker-2",
+    "MirrorMaker 2",
     KAFKA_VERSION,
     "to and from an Apache Kafka: records, topic settings, group offsets; a killed MirrorMaker, a killed broker",
     _run,

@@ -68,12 +68,14 @@ def _has_read(case: Case, numbers: set[int]) -> Callable[[], bool]:
 
 KAFKAJS = Product(
     "kafkajs",
+    "kafkajs",
     KAFKAJS_VERSION,
     "idempotent producer across a kill of the broker; a group whose member is killed",
     _run_kafkajs,
 )
 PLATFORMATIC = Product(
     "platformatic-kafka",
+    "@platformatic/kafka",
     PLATFORMATIC_VERSION,
     "static members in Node: one is killed, the broker is killed, the member restarts with its partitions",
     _run_static_members,

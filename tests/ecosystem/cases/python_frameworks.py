@@ -183,6 +183,7 @@ def _run_faust(case: Case) -> None:
 
 QUIX = Product(
     "quix-streams",
+    "Quix Streams",
     QUIX_VERSION,
     "totals by key in state, exactly once: a killed worker whose state is restored elsewhere, a killed broker",
     _run_quix,
@@ -190,6 +191,7 @@ QUIX = Product(
 FASTSTREAM_CONFLUENT, FASTSTREAM_AIOKAFKA = (
     Product(
         f"faststream-{backend}",
+        "FastStream",
         FASTSTREAM_VERSION,
         f"a service from topic to topic on its {backend} backend: a killed worker, a killed broker",
         partial(_run_faststream, backend=backend),
@@ -197,11 +199,12 @@ FASTSTREAM_CONFLUENT, FASTSTREAM_AIOKAFKA = (
     for backend in ("confluent", "aiokafka")
 )
 CELERY = Product(
-    "celery", CELERY_VERSION, "tasks through Kombu's Kafka transport; a worker killed in a task", _run_celery
+    "celery", "Celery", CELERY_VERSION, "tasks through Kombu's Kafka transport; a worker killed in a task", _run_celery
 )
-BYTEWAX = Product("bytewax", BYTEWAX_VERSION, "totals by key with recovery; a killed dataflow", _run_bytewax)
+BYTEWAX = Product("bytewax", "Bytewax", BYTEWAX_VERSION, "totals by key with recovery; a killed dataflow", _run_bytewax)
 FAUST = Product(
     "faust",
+    "Faust (faust-streaming)",
     FAUST_VERSION,
     "totals by key in a table with a changelog: a killed worker whose table is restored elsewhere, a killed broker",
     _run_faust,

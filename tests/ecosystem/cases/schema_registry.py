@@ -85,6 +85,7 @@ def _ask(url: str, body: object = None) -> Any:
 
 APICURIO = Product(
     "apicurio-registry",
+    "Apicurio Registry",
     APICURIO_VERSION,
     "schemas in a topic (kafkasql), confluent-kafka's Avro serializer: a registry killed twice, a broker killed twice",
     _run_apicurio,

@@ -99,11 +99,13 @@ def _run_exporter(case: Case) -> None:
 
 KCAT = Product(
     "kcat",
+    "kcat",
     KCAT_VERSION,
     "idempotent producer (zstd, headers) across a kill of the broker; a group (-G) whose member is killed",
     _run_kcat,
 )
 EXPORTER = Product(
+    "kafka_exporter",
     "kafka_exporter",
     EXPORTER_VERSION,
     "offsets, lag and replicas of topics and groups as metrics: a killed broker, a killed exporter",

@@ -7,6 +7,7 @@ import java.nio.file.Path;
 import java.util.Comparator;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
+import org.apache.flink.api.common.serialization.SerializationSchema;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple2;
@@ -21,7 +22,6 @@ import org.apache.flink.connector.kafka.source.reader.deserializer.KafkaRecordDe
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.util.Collector;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.producer.ProducerRecord;
 
 public class FlinkTotals {
     static class Orders implements KafkaRecordDeserializationSchema<Tuple2<String, Long>> {
@@ -37,13 +37,14 @@ public class FlinkTotals {
         }
     }
 
-    static class Totals implements KafkaRecordSerializationSchema<Tuple2<String, Long>> {
-        @Override
-        public ProducerRecord<byte[], byte[]> serialize(
-                Tuple2<String, Long> total, KafkaSinkContext context, Long timestamp) {
-            byte[] key = total.f0.getBytes(StandardCharsets.UTF_8);
-            return new ProducerRecord<>("totals", key, total.f1.toString().getBytes(StandardCharsets.UTF_8));
-        }
+    static KafkaRecordSerializationSchema<Tuple2<String, Long>> totals() {
+        SerializationSchema<Tuple2<String, Long>> key = total -> total.f0.getBytes(StandardCharsets.UTF_8);
+        SerializationSchema<Tuple2<String, Long>> value = total -> total.f1.toString().getBytes(StandardCharsets.UTF_8);
+        return KafkaRecordSerializationSchema.<Tuple2<String, Long>>builder()
+            .setTopic("totals") // by name, as the pooled naming of transactions needs it
+            .setKeySerializationSchema(key)
+            .setValueSerializationSchema(value)
+            .build();
     }
 
     static long number(Path checkpoint) {
@@ -83,7 +84,7 @@ public class FlinkTotals {
             .setTransactionalIdPrefix("totals")
             .setTransactionNamingStrategy(TransactionNamingStrategy.valueOf(arguments[2]))
             .setProperty("transaction.timeout.ms", "60000")
-            .setRecordSerializer(new Totals())
+            .setRecordSerializer(totals())
             .build();
         environment.fromSource(orders, WatermarkStrategy.noWatermarks(), "orders")
             .uid("orders")

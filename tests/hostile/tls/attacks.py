@@ -11,13 +11,13 @@ import asyncio
 import socket
 import ssl
 import struct
-import subprocess
 import sys
 import threading
 from contextlib import suppress
 
 from flowstone.authentication.plain import encode
 from flowstone.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.hostile.tls.renegotiation import is_renegotiation_refused
 from tests.support.wire_client import fetch_request, frame
 
 # The beginning of a TLS record with a ClientHello of 512 bytes, of which nothing follows.
@@ -25,7 +25,6 @@ HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 FETCH_BYTES = 8 << 20
 # A slow reader takes this much of its response now and then.
 READ_BYTES, READ_INTERVAL_S = 4 << 10, 0.1
-OPENSSL_TIMEOUT_S = 20.0
 LOGIN_TIMEOUT_S = 10.0
 PLAIN_SHARE = 10  # every tenth password is one that the broker has to derive a key of
 
@@ -79,15 +78,19 @@ def handshakes(address: tuple[str, int], count: int) -> int:
 
 def renegotiations(address: tuple[str, int], count: int) -> int:
     """Connect again and again, so many at once, and ask for a renegotiation each time; return how many were refused."""
-    stopping = stopping_with_input()
-    command = ["openssl", "s_client", "-connect", f"{address[0]}:{address[1]}", "-tls1_2", "-no_ign_eof"]
-    refused = 0
+    stopping, refused = stopping_with_input(), [0] * count
+
+    def attack(number: int) -> None:
+        while not stopping.is_set():
+            refused[number] += is_renegotiation_refused(address)
+
+    threads = [threading.Thread(target=attack, args=(number,)) for number in range(count)]
     begun()
-    while not stopping.is_set():
-        pipe = subprocess.PIPE
-        clients = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT) for _ in range(count)]
-        refused += sum(b"no renegotiation" in each.communicate(b"R\n" * 5, OPENSSL_TIMEOUT_S)[0] for each in clients)
-    return refused
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return sum(refused)
 
 
 def trusting_context() -> ssl.SSLContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
+from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.marker_sender import MarkerSender
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.coordinator.runtime import HostedShard
@@ -164,6 +165,12 @@ def drop_markers_before_their_records() -> Patches:
     yield patch.object(GroupFilter, "_filter_marker", drop)
 
 
+def wait_for_former_leaders() -> Patches:
+    """Markers wait for whoever was asked to write them, whoever leads by then."""
+    yield patch.object(MarkerSender, "_follow", lambda self, before, after, records: None)
+    yield patch.object(BrokerPeers, "_follow", lambda self, before, after, records: None)
+
+
 _SEEN_TOO_EARLY = ("precommitted read", "aborted read", "last stable offset")
 _BROKEN = (
     "refusal",
@@ -207,5 +214,6 @@ BUGS: dict[str, Bug] = {
             loads=TRANSACTIONS,
         ),
         Bug(keep_the_epoch_at_a_timeout, _BROKEN, ("kill",), loads=TRANSACTIONS),
+        Bug(wait_for_former_leaders, ("late markers",), ("pause_for_long",), first_seed=9, loads=TRANSACTIONS),
     )
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from flowstone.pipeline.engine.queries import plan_queries
@@ -34,9 +35,40 @@ def test_a_topic_with_several_outputs_is_read_by_one_query(spark: SparkSession) 
     assert queries(spark, (source("eu"),), (step,), "eu", "large") == {"eu": ["eu"]}
 
 
-def test_a_union_of_two_sources_is_a_query_beside_those_that_write_their_dead_letters(spark: SparkSession) -> None:
+def test_a_union_of_two_sources_belongs_to_the_queries_of_both(spark: SparkSession) -> None:
     found = queries(spark, (source("eu"), source("us")), (UNION,), "both")
+    assert found == {"eu": ["eu"], "us": ["us"]}
+
+
+def test_a_union_that_was_a_query_of_its_own_stays_one(spark: SparkSession) -> None:
+    model = PipelineModel("p", Path(), (source("eu"), source("us")), (UNION,), (sink("both"),))
+    assert [each.name for each in plan_queries(spark, model, {"p.eu", "p.both"})] == ["p.eu", "p.us", "p.both"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT eu.* FROM eu JOIN us ON eu.id = us.id",
+        "SELECT * FROM eu UNION SELECT * FROM us",
+        "SELECT count(*) FROM (SELECT * FROM eu UNION ALL SELECT * FROM us)",
+    ],
+)
+def test_a_step_whose_rows_depend_on_both_streams_is_a_query_of_its_own(spark: SparkSession, text: str) -> None:
+    found = queries(spark, (source("eu"), source("us")), (Step("both", ("eu", "us"), text),), "both")
     assert found == {"eu": ["eu"], "us": ["us"], "both": ["eu", "us"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WITH all AS (SELECT * FROM eu UNION ALL SELECT * FROM us) SELECT id + 1 AS id FROM all WHERE id > 2",
+        "SELECT l.id FROM (SELECT * FROM eu UNION ALL SELECT * FROM us) l JOIN range(5) r ON l.id = r.id",
+        "SELECT id FROM eu LATERAL VIEW explode(array(1, 2)) t AS x UNION ALL SELECT id FROM us",
+    ],
+)
+def test_a_union_with_row_by_row_operators_belongs_to_both(spark: SparkSession, text: str) -> None:
+    found = queries(spark, (source("eu"), source("us")), (Step("both", ("eu", "us"), text),), "both")
+    assert found == {"eu": ["eu"], "us": ["us"]}
 
 
 def test_one_source_of_two_topics_is_read_by_one_query_whatever_follows(spark: SparkSession) -> None:

@@ -28,7 +28,10 @@ def records(
 def decoded(spark: SparkSession, values: Sequence[bytes | None], format: Format, **more: Any) -> list[Row]:
     """Return the decoded rows in the order of the values, after the checks that hold for all formats."""
     frame = formats.decode(records(spark, values, **more), format, spark)
-    assert frame.columns == [*formats.columns_of(format).names, RECORD, ERROR]
+    declared = formats.columns_of(format)
+    assert frame.columns == [*declared.names, RECORD, ERROR]
+    # Pipelines are analysed with these columns instead.
+    assert frame.drop(RECORD, ERROR).schema.simpleString() == declared.simpleString()
     rows = sorted(frame.collect(), key=lambda row: row[RECORD].offset)
     assert [None if row[RECORD].value is None else bytes(row[RECORD].value) for row in rows] == list(values)
     for row in rows:

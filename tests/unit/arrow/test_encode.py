@@ -249,6 +249,15 @@ def test_rows_without_a_key_go_on_where_the_last_rows_ended() -> None:
     assert placed == [(0, 10), (1, 5), (1, 5), (2, 10)]
 
 
+def test_rows_without_a_key_stay_in_the_first_partition_if_they_have_to() -> None:
+    encoder = Encoder(now_ms=NOW_MS, batch_bytes_max=1000 + 61, first_partition=5, is_one_partition=True)
+    rows = table(value=[bytes(80)] * 15)
+
+    placed = [each.partition.partition for _ in range(2) for each in encoder.encode(rows, {"orders": 3}, "orders")]
+
+    assert set(placed) == {2}
+
+
 def test_the_clock_says_where_rows_without_a_key_begin() -> None:
     rows = table(value=[b""])
     firsts = {Encoder(now_ms=now_ms).encode(rows, {"orders": 4}, "orders")[0].partition for now_ms in range(4)}

@@ -14,14 +14,14 @@ def test_credentials_are_read_as_they_were_written():
     credentials = {("admin", SHA_512): credential(SHA_512), ("b", SHA_256): credential(SHA_256)}
     text = format_credentials(credentials)
     assert parse_credentials("# a comment\n\n" + text, "file") == credentials
-    assert text.startswith('SCRAM-SHA-512=[name=admin,iterations=4096,salt="YWJj')
+    assert text.startswith('SCRAM-SHA-512=[name=admin,iterations=8192,salt="YWJj')
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
         ("SHA-512", "SHA-513"),
-        ("iterations=4096", "iterations=1"),
+        ("iterations=8192", "iterations=1"),
         ('storedkey="', 'storedkey="!'),
         ('salt="YWJj', 'x="'),
     ],

@@ -73,7 +73,7 @@ def test_records_that_find_no_space_are_not_counted(run_process: Run, up: Callab
     assert result.stderr.startswith(
         f"flowstone: stored only {stored} records; {broker.address} did not take the next ones"
     )
-    assert "`flowstone doctor` whether its disk is full" in result.stderr
+    assert "check its disk with `flowstone doctor" in result.stderr
 
 
 def test_no_permission_for_the_data_directory_is_said(run_unprivileged: Run, forbidden: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 from flowstone.client.connection import Address
 from flowstone.client.errors import BadAnswer, Disconnected
 from flowstone.client.peer import Peer
-from flowstone.ports.clock import SystemClock
+from flowstone.ports.clock import SimulatedClock, SystemClock
 from flowstone.ports.loops import new_event_loop
-from flowstone.ports.network import SystemNetwork
+from flowstone.ports.network import Channel, SystemNetwork
+from flowstone.ports.simulated_network import SimulatedNetwork
 from flowstone.types import ZERO_UUID
 from flowstone.wire.messages import (
     FetchRequest,
@@ -138,6 +139,32 @@ def test_no_answer_in_time_closes_the_connection():
         assert not peer.is_open
 
     run(ScriptedBroker(lambda request: SILENCE), scenario)
+
+
+def test_a_request_that_timed_out_does_not_arrive_later():
+    """Whoever sent it may have repeated it, and gone on."""
+
+    async def scenario() -> None:
+        clock = SimulatedClock()
+        network = SimulatedNetwork(clock, lambda *_: 1.0)
+        accepted: list[Channel] = []
+        listener = network.host("two").bind("", 9092, accepted.append)
+        listener.start()
+        connecting = asyncio.ensure_future(
+            Peer.connect(network.host("one"), clock, Address("two", 9092), "broker-1", TIMEOUT_S)
+        )
+        while not connecting.done():
+            await asyncio.sleep(0)
+            clock.advance(0.1)
+            if accepted:
+                network.cut("one", "two")
+        with pytest.raises(Disconnected, match="in time"):
+            connecting.result()
+        network.heal()
+        clock.advance(2.0)
+        assert accepted[0].receive_into(memoryview(bytearray(100))) == 0
+
+    asyncio.run(scenario())
 
 
 def test_a_caller_that_gives_up_closes_the_connection():

@@ -350,3 +350,17 @@ def test_a_renewal_counts_from_when_it_arrived_and_is_lost_if_its_answer_is() ->
         assert [member.node_id for member in broker.members] == [1]
 
     run(body())
+
+
+def test_memberships_of_some_brokers_can_be_prolonged() -> None:
+    async def body() -> None:
+        ensemble, clock = MemoryEnsemble(), SimulatedClock()
+        for node_id in (1, 2):
+            await tie(ensemble, clock).join(node_id, f"d{node_id}")
+        now_s = clock.monotonic()
+        ensemble.prolong({2}, 10.0)
+        for passed_s, left in ((ensemble.session_timeout_s, [2]), (10.0 + ensemble.session_timeout_s, [])):
+            _, members = ensemble.members(now_s + passed_s)
+            assert [each.node_id for each in members] == left
+
+    run(body())

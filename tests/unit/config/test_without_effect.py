@@ -29,14 +29,14 @@ def test_a_value_is_stored_and_its_default_is_not() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("num.io.threads", "0", "below the least"),
+        ("num.io.threads", "0", "below the minimum"),
         ("num.io.threads", "many", "not a whole number"),
-        ("remote.log.manager.task.retry.jitter", "0.6", "above the largest"),
-        ("sasl.login.refresh.buffer.seconds", "40000", "above the largest"),
+        ("remote.log.manager.task.retry.jitter", "0.6", "above the maximum"),
+        ("sasl.login.refresh.buffer.seconds", "40000", "above the maximum"),
         ("remote.log.storage.system.enable", "yes", "not true or false"),
         ("process.roles", "broker,observer", "'observer' is not one of"),
         ("process.roles", "broker,", "empty item"),
-        ("process.roles", "controller", "no processes that are only controllers"),
+        ("process.roles", "controller", "no process is only a controller"),
         ("principal.builder.class", "org.example.Builder", "cannot load a Java class"),
         ("create.topic.policy.class.name", "org.example.Policy", "cannot load a Java class"),
         ("listener.name.external.principal.builder.class", "org.example.Builder", "cannot load a Java class"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -65,6 +66,18 @@ def test_what_one_side_sends_the_other_receives(make_network: MakeNetwork):
         assert await received(ours) == b"you"
         ours.close()
         assert await received(theirs) == b""
+        theirs.close()
+        close()
+
+    run(scenario())
+
+
+def test_an_aborted_connection_ends_for_the_other_side_too(make_network: MakeNetwork):
+    async def scenario() -> None:
+        ours, theirs, close = await connected(make_network)
+        ours.abort()
+        with suppress(ConnectionResetError):
+            assert await received(theirs) == b""
         theirs.close()
         close()
 
@@ -150,6 +163,19 @@ def test_what_was_sent_over_a_cut_link_arrives_once_it_is_mended():
         assert arrived(simulated.accepted[0]) is None
         simulated.network.heal()
         assert [arrived(simulated.accepted[0]) for _ in range(2)] == [b"first second", b""]
+
+    run(scenario())
+
+
+def test_what_an_aborted_connection_had_sent_over_a_cut_link_never_arrives():
+    async def scenario() -> None:
+        simulated = Simulated()
+        ours = await simulated.connect()
+        simulated.network.separate(["one"], ["two"])
+        ours.send([b"late"])
+        ours.abort()
+        simulated.network.heal()
+        assert arrived(simulated.accepted[0]) == b""
 
     run(scenario())
 

@@ -84,7 +84,7 @@ def test_a_context_follows_its_files(tmp_path, server, caplog):
     path.write_text("broken")
     assert not followed.refresh()
     assert followed.current is first
-    assert "the former ones stay in use" in caplog.text
+    assert "the previous ones stay in use" in caplog.text
     replacement = tmp_path / "new.pem"
     replacement.write_text(authority().issue("again").pem)
     os.replace(replacement, path)

@@ -251,3 +251,19 @@ def test_a_follower_that_is_elected_follows_no_more(world: ReplicaWorld):
     world.follow(leader_bytes(2, 3), high_watermark=9)
     world.decide(leader=1, leader_epoch=4)
     assert world.partition.following is None
+
+
+def test_a_log_that_cannot_be_cut_takes_the_replica_offline(world: ReplicaWorld):
+    world.follow(leader_bytes(2, 2))
+    world.flush()
+    world.decide(leader=3, leader_epoch=5)
+
+    def fail() -> None:
+        raise StorageFault("the disk is gone")
+
+    world.cutting.before_cut = fail
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(world.following.truncate(DivergingEpoch(3, 2)))
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert str(world.partition.fault) == "the disk is gone"
+    assert world.log.log_end_offset == 4

@@ -55,3 +55,24 @@ def test_the_only_broker_has_its_lease_for_ever():
     lease = Lease.forever()
     assert lease.is_forever
     assert lease.holds()
+
+
+def test_how_long_a_lease_holds_is_known():
+    clock = Clock()
+    lease = Lease(clock)
+    lease.extend(104.0)
+    assert lease.left_s == 4.0
+    clock.now_s = 105.0
+    assert lease.left_s == -1.0
+    assert Lease.forever().left_s > 1e300
+
+
+def test_a_renewal_that_is_over_when_it_arrives_does_not_wake_listeners():
+    clock, heard = Clock(), []
+    lease = Lease(clock)
+    lease.on_regained(lambda: heard.append(clock.now_s))
+    lease.extend(99.0)
+    lease.extend(100.0)
+    assert heard == []
+    lease.extend(101.0)
+    assert heard == [100.0]

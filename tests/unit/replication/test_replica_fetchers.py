@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flowstone.client.errors import ClientError
+from flowstone.client.peer import Peer
 from flowstone.config import LONG_MAX, TopicConfig
 from tests.support.replicated_topic import TOPIC, ReplicatedTopic, eventually, run
 from tests.support.wire_client import batch_of
@@ -242,5 +245,33 @@ def test_a_partition_may_be_given_up_after_the_fetchers_are_closed(tmp_path: Pat
         follower = topic.brokers[2]
         follower.fetchers.close()
         follower.fetchers.unfollow(follower.partition())
+
+    run(ReplicatedTopic(tmp_path), scenario)
+
+
+def test_a_leader_that_cannot_be_reached_is_told_once_until_it_has_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    connect, is_refused = Peer.connect, False
+
+    async def connect_or_fail(*arguments: Any) -> Peer:
+        if is_refused:
+            raise ClientError("connection refused")
+        return await connect(*arguments)
+
+    monkeypatch.setattr(Peer, "connect", connect_or_fail)
+
+    async def scenario(topic: ReplicatedTopic) -> None:
+        nonlocal is_refused
+        await topic.start(1, 2)
+        counts = topic.brokers[2].fetchers.counts
+        for times in (1, 2):
+            await topic.brokers[1].committed(batch_of(b"a"))
+            is_refused, lost = True, counts.disconnections
+            for connection in tuple(topic.brokers[1].server._connections):
+                connection.close()
+            await eventually(lambda lost=lost: counts.disconnections >= lost + 3)  # type: ignore[misc]
+            assert caplog.text.count("cannot fetch from its leader") == times
+            is_refused = False
 
     run(ReplicatedTopic(tmp_path), scenario)

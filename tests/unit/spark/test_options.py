@@ -85,6 +85,7 @@ def test_every_form_of_a_start_is_understood(given, bound):
         ({"endingOffsets": "latest"}, Everywhere(-1)),
         ({"endingOffsets": '{"a":{"0":-1}}'}, AtOffsets({("a", 0): -1})),
         ({"endingTimestamp": "9"}, AtTimestamp(9)),
+        ({"endingTimestamp": "2023-11-14T22:13:20Z"}, AtTimestamp(1700000000000)),
         ({"endingOffsetsByTimestamp": '{"a":{"0":9}}'}, AtTimestamps({("a", 0): 9})),
     ],
 )
@@ -159,7 +160,7 @@ def test_a_missing_option_is_named(without, sentence):
 
 
 def test_a_pattern_must_be_a_regular_expression():
-    with pytest.raises(OptionError, match=r"subscribePattern: '\(' is no regular expression"):
+    with pytest.raises(OptionError, match=r"subscribePattern: '\(' is not a regular expression"):
         options(without=["subscribe"], subscribePattern="(")
 
 

@@ -1,11 +1,12 @@
 """The keys with which tokens are signed (JWKS), from a file or a URL, read again hourly and for an unknown key.
 
-Reading happens in a worker thread. If it fails, the former keys stay in use. Before the first success no token is
-valid.
+Reading happens in a worker thread, once at a time: logins that need the keys wait for the same reading. If it fails,
+the former keys stay in use. Before the first success no token is valid.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 
 from flowstone.authentication.errors import LoginRefused
 from flowstone.authentication.oauthbearer import Expectations, UnknownKey, ValidToken, validate
+from flowstone.broker.loop.login_checks import Asker
 from flowstone.broker.loop.workers import Workers
 from flowstone.config import BrokerConfig
 from flowstone.errors import ConfigError
@@ -28,6 +30,8 @@ SETTING = "sasl.oauthbearer.jwks.endpoint.url"
 JWKS_BYTES_MAX = 1 << 20
 # An unknown key makes the broker read the JWKS again, but not more often than this.
 UNKNOWN_KEY_INTERVAL_S = 10.0
+# After keys could not be read and there are none, they are read again when a token comes, but not more often than this.
+RETRY_INTERVAL_S = 1.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -40,34 +44,48 @@ class TokenVerifier:
         self._workers, self._clock = workers, clock
         self._keys: KeySet | None = None
         self._read_at_s = float("-inf")
+        self._reading: asyncio.Task[None] | None = None
         if urlsplit(url).scheme == "file":
             self._keys = _parse(read_document(url, JWKS_BYTES_MAX))
 
-    async def verify(self, token: str) -> ValidToken:
-        """Return whose token it is. Raises LoginRefused."""
-        if self._keys is None or self._clock.monotonic() - self._read_at_s > self._refresh_s:
+    async def verify(self, token: str, asker: Asker) -> ValidToken:
+        """Return the user and expiry of the token. Raises LoginRefused if it is not valid."""
+        age_s = self._clock.monotonic() - self._read_at_s
+        if age_s > self._refresh_s or (self._keys is None and age_s > RETRY_INTERVAL_S):
             await self._read()
-        try:
-            return await self._validate(token)
-        except UnknownKey:
-            if self._clock.monotonic() - self._read_at_s < UNKNOWN_KEY_INTERVAL_S:
-                raise
-        await self._read()
-        return await self._validate(token)
-
-    async def _validate(self, token: str) -> ValidToken:
+        elif self._keys is None and self._reading is not None:
+            await asyncio.shield(self._reading)
         keys = self._keys
+        try:
+            return await self._validate(token, asker, keys)
+        except UnknownKey:
+            is_recent = self._clock.monotonic() - self._read_at_s < UNKNOWN_KEY_INTERVAL_S
+            if self._keys is keys and self._reading is None and is_recent:
+                raise
+        if self._keys is keys:  # nobody has read them meanwhile
+            await self._read()
+        return await self._validate(token, asker, self._keys)
+
+    async def _validate(self, token: str, asker: Asker, keys: KeySet | None) -> ValidToken:
         if keys is None:
             raise LoginRefused("the keys of tokens could not be read")
         now_s = self._clock.time_ms() // 1000
-        return await self._workers.check_login(lambda: validate(token, keys, self._expected, now_s))
+        return await self._workers.check_login(lambda: validate(token, keys, self._expected, now_s), asker)
 
     async def _read(self) -> None:
-        self._read_at_s = self._clock.monotonic()
+        """Read the keys, or wait for those who do."""
+        if self._reading is None:
+            self._read_at_s = self._clock.monotonic()
+            self._reading = asyncio.ensure_future(self._read_once())
+        await asyncio.shield(self._reading)
+
+    async def _read_once(self) -> None:
         try:
             self._keys = await self._workers.read(lambda: _parse(read_document(self._url, JWKS_BYTES_MAX)))
         except (OSError, ValueError, ConfigError) as error:
             logger.error("%s: the keys of tokens cannot be read: %s", SETTING, error)
+        finally:
+            self._reading = None
 
 
 def _parse(text: bytes) -> KeySet:
@@ -80,7 +98,7 @@ def _parse(text: bytes) -> KeySet:
         usable = [each for each in document["keys"] if each.get("kty") != "oct" and each.get("use", "sig") == "sig"]
         keys = KeySet.import_key_set({"keys": usable})
     except (ValueError, KeyError, TypeError, AttributeError, JoseError):
-        raise ConfigError(f"{SETTING}: the document is no JWKS") from None
+        raise ConfigError(f"{SETTING}: the document is not a JWKS") from None
     if not keys.keys:
         raise ConfigError(f"{SETTING}: the document has no public keys for signatures")
     return keys

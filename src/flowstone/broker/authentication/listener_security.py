@@ -23,7 +23,7 @@ from flowstone.ports.tls_contexts import FollowedContext, client_context, server
 
 @dataclass(frozen=True, slots=True)
 class ListenerSecurity:
-    """How connections of one listener are encrypted, and how their clients log in."""
+    """Encryption and logins of one listener's connections."""
 
     name: str
     protocol: str = "PLAINTEXT"

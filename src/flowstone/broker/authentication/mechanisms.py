@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from flowstone.authentication import plain
 from flowstone.authentication.delegation_tokens import TOKEN_EXTENSION
 from flowstone.authentication.errors import LoginRefused
+from flowstone.authentication.invented_credentials import InventedCredentials
 from flowstone.authentication.oauthbearer import END_OF_FAILURE, INVALID_TOKEN, parse_message
 from flowstone.authentication.scram import (
     NONCE_CHARACTERS,
@@ -22,10 +23,10 @@ from flowstone.authentication.scram import (
     ScramMechanism,
     ScramServer,
     has_password,
-    invented_credential,
 )
 from flowstone.broker.authentication.jwks import TokenVerifier
 from flowstone.broker.authentication.token_registry import TokenRegistry
+from flowstone.broker.loop.login_checks import Asker
 from flowstone.broker.loop.workers import Workers
 
 
@@ -55,8 +56,8 @@ class Credentials:
     """The users that login mechanisms can look up."""
 
     scram: Callable[[], Mapping[tuple[str, ScramMechanism], ScramCredential]]
-    # The secret behind the salts of users who do not exist.
-    secret: Callable[[], bytes]
+    # Of users who do not exist.
+    invented: InventedCredentials
     workers: Workers
     # Of listeners with OAUTHBEARER.
     tokens: TokenVerifier | None = None
@@ -65,10 +66,10 @@ class Credentials:
 
 
 class Plain:
-    """PLAIN: compares the password with that of the settings, or checks it against a SCRAM credential."""
+    """The mechanism PLAIN: compares the password with the settings' one, or checks it against a SCRAM credential."""
 
-    def __init__(self, users: Mapping[str, str], credentials: Credentials) -> None:
-        self._users, self._credentials = users, credentials
+    def __init__(self, users: Mapping[str, str], credentials: Credentials, asker: Asker) -> None:
+        self._users, self._credentials, self._asker = users, credentials, asker
 
     async def step(self, message: bytes) -> Step:
         user, password = plain.parse(message)
@@ -77,7 +78,7 @@ class Plain:
             if not hmac.compare_digest(expected.encode(), password.encode()):
                 raise LoginRefused(f"the password of {user} is wrong")
             return Step(b"", Authenticated(user))
-        if await self._credentials.workers.check_login(self._check(user, password)):
+        if await self._credentials.workers.check_login(self._check(user, password), self._asker):
             return Step(b"", Authenticated(user))
         raise LoginRefused(f"the password of {user} is wrong, or there is no such user")
 
@@ -90,15 +91,15 @@ class Plain:
                 break
         else:
             mechanism = ScramMechanism.SHA_512
-            credential = invented_credential(mechanism, user, self._credentials.secret())
+            credential = self._credentials.invented.of_user(mechanism, user)
         return lambda: has_password(mechanism, credential, password)
 
 
 class Scram:
     """SCRAM-SHA-256 and SCRAM-SHA-512: two messages each way. The user may be the id of a delegation token."""
 
-    def __init__(self, mechanism: ScramMechanism, credentials: Credentials) -> None:
-        self._mechanism, self._credentials = mechanism, credentials
+    def __init__(self, mechanism: ScramMechanism, credentials: Credentials, asker: Asker) -> None:
+        self._mechanism, self._credentials, self._asker = mechanism, credentials, asker
         self._server: ScramServer | None = None
 
     async def step(self, message: bytes) -> Step:
@@ -110,12 +111,12 @@ class Scram:
         return Step(proof, self._outcome(self._server))
 
     async def _credential(self, server: ScramServer) -> ScramCredential:
-        if _is_token(server):
-            delegation = self._credentials.delegation
-            found = None if delegation is None else await delegation.credential(self._mechanism, server.user)
-        else:
-            found = self._credentials.scram().get((server.user, self._mechanism))
-        return found or invented_credential(self._mechanism, server.user, self._credentials.secret())
+        mechanism, user, credentials = self._mechanism, server.user, self._credentials
+        if not _is_token(server):
+            return credentials.scram().get((user, mechanism)) or credentials.invented.of_user(mechanism, user)
+        delegation = credentials.delegation
+        found = None if delegation is None else await delegation.credential(mechanism, user, self._asker)
+        return found or credentials.invented.of_token(mechanism, user)
 
     def _outcome(self, server: ScramServer) -> Authenticated:
         if not _is_token(server):
@@ -132,10 +133,10 @@ def _is_token(server: ScramServer) -> bool:
 
 
 class OAuthBearer:
-    """OAUTHBEARER: one message with a token. The reason why it is refused follows the client's second message."""
+    """The mechanism OAUTHBEARER: one message with a token. The reason of a refusal follows a second message."""
 
-    def __init__(self, tokens: TokenVerifier) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: TokenVerifier, asker: Asker) -> None:
+        self._tokens, self._asker = tokens, asker
         self._refused: LoginRefused | None = None
 
     async def step(self, message: bytes) -> Step:
@@ -144,7 +145,7 @@ class OAuthBearer:
                 raise LoginRefused("the client did not end its failed login")
             raise self._refused
         try:
-            valid = await self._tokens.verify(parse_message(message))
+            valid = await self._tokens.verify(parse_message(message), self._asker)
         except LoginRefused as error:
             self._refused = error
             return Step(INVALID_TOKEN)

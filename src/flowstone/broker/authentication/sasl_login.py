@@ -30,7 +30,7 @@ LOGIN = "login"
 
 
 class LoginState(Enum):
-    """How far the first login of a connection is."""
+    """The progress of a connection's first login."""
 
     NEW = auto()
     HANDSHAKEN = auto()  # messages follow as SaslAuthenticate requests
@@ -56,7 +56,9 @@ class SaslLogin:
         audit: Callable[..., None],
         failed: FailedLogins,
     ) -> None:
-        """Begin; `on_logged_in` is called after the first successful login, and `audit` for each login."""
+        """Begin the login of one connection. `on_logged_in` is called after the first successful login, and `audit` for
+        each.
+        """
         self._audit, self._failed = audit, failed
         self._security, self._credentials, self._clock, self._session = security, credentials, clock, session
         self._on_logged_in = on_logged_in
@@ -88,6 +90,7 @@ class SaslLogin:
         if self._mechanism is None:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate must follow SaslHandshake")
         self._messages += 1
+        began_s = self._clock.monotonic()
         try:
             if self._messages > MESSAGES_MAX:
                 raise LoginRefused("the client sent too many messages")
@@ -97,7 +100,7 @@ class SaslLogin:
             self._check_same(outcome)
         except (LoginRefused, ValueError) as error:
             self._mechanism = None
-            raise await self._refused(str(error)) from None
+            raise await self._refused(str(error), began_s) from None
         return Answered(challenge, self._logged_in(outcome))
 
     def _check_same(self, outcome: Authenticated) -> None:
@@ -109,7 +112,7 @@ class SaslLogin:
             raise LoginRefused("the client logs in again as another user")
 
     def _logged_in(self, outcome: Authenticated) -> int:
-        """Note the user, and return how long the session lasts in ms."""
+        """Record the user, and return how long the session lasts in ms."""
         now_s, is_first = self._clock.monotonic(), self.state is not LoginState.DONE
         limits = [self._security.reauth_ms] if self._security.reauth_ms else []
         if outcome.expires_at_ms is not None:
@@ -126,8 +129,11 @@ class SaslLogin:
         self._audit(LOGIN, **client_fields(self._session), mechanism=self._mechanism_name, again=not is_first, **token)
         return lifetime_ms
 
-    async def _refused(self, reason: str) -> ApiError:
-        """Log why a login failed; return the error that the client is told, after a delay."""
+    async def _refused(self, reason: str, began_s: float) -> ApiError:
+        """Log why a login failed; return the error that the client is told, after a delay.
+
+        The delay counts from `began_s`, when the last message came: how long the check took depends on the user.
+        """
         session = self._session
         self._failed.note(
             session.peer,
@@ -140,7 +146,7 @@ class SaslLogin:
             reason,
         )
         self._audit(LOGIN_FAILED, **client_fields(session), mechanism=self._mechanism_name, reason=reason)
-        await self._clock.sleep(self._security.failure_delay_s)
+        await self._clock.sleep(max(0.0, began_s + self._security.failure_delay_s - self._clock.monotonic()))
         return ApiError(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
             f"Authentication failed during authentication due to invalid credentials with SASL mechanism "
@@ -154,8 +160,8 @@ class SaslLogin:
 
     def _new(self, name: str) -> Mechanism:
         if name == "PLAIN":
-            return Plain(self._security.users, self._credentials)
+            return Plain(self._security.users, self._credentials, self._session)
         if name == "OAUTHBEARER":
             assert self._credentials.tokens is not None
-            return OAuthBearer(self._credentials.tokens)
-        return Scram(MECHANISMS[name], self._credentials)
+            return OAuthBearer(self._credentials.tokens, self._session)
+        return Scram(MECHANISMS[name], self._credentials, self._session)

@@ -19,6 +19,7 @@ from flowstone.cluster.image.records import DelegationTokensChanged
 from flowstone.errors import ApiError, ConfigError, ErrorCode, StorageFault
 
 if TYPE_CHECKING:
+    from flowstone.broker.loop.login_checks import Asker
     from flowstone.broker.loop.workers import Workers
     from flowstone.cluster.image.cluster_image import ClusterImage
     from flowstone.cluster.image.records import MetadataRecord
@@ -63,13 +64,13 @@ class TokenRegistry:
         token = self._metadata.image.delegation_tokens.get(token_id)
         return token if token is not None and token.is_valid(self._clock.time_ms()) else None
 
-    async def credential(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
+    async def credential(self, mechanism: ScramMechanism, token_id: str, asker: Asker) -> ScramCredential | None:
         """Return the credential of a token, or None if the token has expired or does not exist."""
         if self.valid(token_id) is None:
             return None
         found = self._credentials.get((token_id, mechanism))
         if found is None:
-            found = await self._workers.check_login(lambda: self._secret.credential(mechanism, token_id))
+            found = await self._workers.check_login(lambda: self._secret.credential(mechanism, token_id), asker)
             if len(self._credentials) >= CREDENTIALS_MAX:
                 self._credentials = {}
             self._credentials[token_id, mechanism] = found

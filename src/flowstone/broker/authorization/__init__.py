@@ -1,1 +1,1 @@
-"""What each API needs: checks requests before their handlers run, and hides what a client may not see."""
+"""Authorization of each API: checks requests before their handlers run, and hides what a client may not see."""

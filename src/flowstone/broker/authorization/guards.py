@@ -1,4 +1,4 @@
-"""Guards: what stands between a request and its handler where an authorizer is configured.
+"""Guards: the checks that run before a request's handler if an authorizer is configured.
 
 A guard looks at a request before its handler does. Usually everything in it is allowed (`allows`) and the handler gets
 the request unchanged. Otherwise `restrict` takes from the request what its client may not do, and says how the response
@@ -46,7 +46,7 @@ class Guard(Protocol):
 
     @property
     def grows(self) -> bool:
-        """Whether the guard's work grows with the request."""
+        """True if the guard's work grows with the size of the request."""
         ...
 
     def allows(self, services: Services, context: RequestContext, request: Any) -> bool:
@@ -115,7 +115,7 @@ def _nothing_left(response: Any) -> Any:
 
 
 def close_connection(failure: str) -> Restriction:
-    """Return the restriction of a request of which nothing is left and that has no response."""
+    """Return the restriction that closes the connection, for a fully refused request without a response."""
     return Restriction(_nothing_left, failure=failure)
 
 

@@ -48,7 +48,7 @@ GROUP_KEYS, TRANSACTION_KEYS = 0, 1
 
 
 class NewProducers:
-    """InitProducerId: a transactional id, or else writing somewhere."""
+    """Guard of InitProducerId: requires permission for the transactional id, or without one, to write to any topic."""
 
     grows = False
     permissions = frozenset((TRANSACTIONAL_ID_WRITE, CLUSTER_IDEMPOTENT_WRITE, TOPIC_WRITE))
@@ -69,7 +69,7 @@ class NewProducers:
 
 
 class AddedPartitions(Entries):
-    """AddPartitionsToTxn: a client's request up to version 3, of which all is refused or nothing; later a broker's."""
+    """Guard of AddPartitionsToTxn: from clients (up to version 3), refused as a whole; later versions from brokers."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -112,7 +112,7 @@ class AddedPartitions(Entries):
 
 
 class CoordinatorKeys(Entries):
-    """FindCoordinator since version 4: one key for each coordinator."""
+    """Guard of FindCoordinator since version 4: one key for each coordinator."""
 
     def __init__(self) -> None:
         super().__init__("coordinator_keys", name=None)
@@ -159,7 +159,7 @@ ALTERED_CONFIGS = ConfiguredResources(TOPIC_ALTER_CONFIGS, GROUP_ALTER_CONFIGS, 
 
 
 class DeletedTopics(Entries):
-    """DeleteTopics: by name up to version 5; later by name or id, and a refusal does not tell the name of an id."""
+    """Guard of DeleteTopics: by name up to version 5, then by name or id. A refusal does not reveal an id's name."""
 
     _NAMED_UNTIL_VERSION = 5
 
@@ -179,7 +179,7 @@ class DeletedTopics(Entries):
 
 
 class CreatedTopics(Entries):
-    """CreateTopics: the settings of the new topics are shown to those who may describe them."""
+    """Guard of CreateTopics: only clients that may describe settings see those of the new topics."""
 
     def __init__(self, create: Permission, create_any: Permission) -> None:
         super().__init__("topics", create, unless=create_any)
@@ -207,7 +207,7 @@ class CreatedTopics(Entries):
 
 
 class DescribedGroups(Entries):
-    """DescribeGroups, with the operations that the client may do with each group."""
+    """Guard of DescribeGroups: adds the operations that the client may perform on each group."""
 
     def __init__(self) -> None:
         super().__init__("groups", GROUP_DESCRIBE, name=None)
@@ -233,7 +233,7 @@ class DescribedGroups(Entries):
 
 
 class DescribedTransactions(Entries):
-    """DescribeTransactions: of a transaction only the topics that the client may see."""
+    """Guard of DescribeTransactions: shows only the topics of a transaction that the client may see."""
 
     def __init__(self) -> None:
         super().__init__("transactional_ids", TRANSACTIONAL_ID_DESCRIBE, name=None)
@@ -256,7 +256,7 @@ class DescribedTransactions(Entries):
 
 
 class FetchedOffsets:
-    """OffsetFetch: groups, and of each the topics that the client may see."""
+    """Guard of OffsetFetch: requires permissions for groups, and shows only the topics that the client may see."""
 
     grows = True
     permissions = frozenset((GROUP_DESCRIBE, TOPIC_DESCRIBE))
@@ -326,7 +326,7 @@ class FetchedOffsets:
         group.topics = allowed
 
     def _hiding(self, services: Services, context: RequestContext, parts: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return the function that hides topics from the client of whose offsets it asked for all."""
+        """Return a function that hides topics from a client that requested all offsets of a group."""
         access, session, image = access_of(services), context.session, services.metadata.image
 
         def sees(topic: Any) -> bool:

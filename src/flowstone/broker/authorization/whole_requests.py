@@ -25,7 +25,7 @@ MESSAGES = {
 
 
 def refusal(permission: Permission) -> ApiError:
-    """Return the error that tells a client that it has not the permission."""
+    """Return the error for a client that does not have the permission."""
     kind = permission.resource_type
     return ApiError(AUTHORIZATION_ERRORS[kind], MESSAGES[kind])
 
@@ -108,7 +108,9 @@ class OneOf:
 
 
 class EmptyAnswer:
-    """Requires a permission for the cluster, and otherwise answers with an error code, if the version has one."""
+    """Guard that requires a permission for the cluster; without it, the response is empty, with an error code if it has
+    one.
+    """
 
     grows = False
 

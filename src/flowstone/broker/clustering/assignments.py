@@ -61,7 +61,7 @@ class Assignments:
         self._working: asyncio.Task[None] | None = None
 
     def open_all(self, image: ClusterImage, deleted_topic_ids: Container[bytes] | None = None) -> None:
-        """Open this broker's partitions at the start, and delete those that a crash left of deleted topics.
+        """Open this broker's partitions at the start, and delete partitions of deleted topics that a crash left.
 
         `deleted_topic_ids` are the topics that the metadata log is known to delete. Other topics may be missing because
         the log has lost its end. None in a cluster, whose metadata is on other disks too.
@@ -74,8 +74,8 @@ class Assignments:
             raise StartupError(
                 f"the data directory {', '.join(each.path for each in self._logs.directories)} holds "
                 f"{len(self._logs.logs) + len(self._logs.offline)} "
-                f"partitions, but its metadata log knows of no topic; bring {METADATA_DIRECTORY} back from where it "
-                "was saved, or move the partitions elsewhere"
+                f"partitions, but its metadata log contains no topic; restore {METADATA_DIRECTORY} from a backup, or "
+                "move the partitions elsewhere"
             )
         self._logs.delete_strays(image.topics_by_id, deleted_topic_ids)
         self._delete_moved()
@@ -96,7 +96,7 @@ class Assignments:
                 self._remove(topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """Open, configure and close the partitions that a change concerns; of many partitions, the last ones later.
+        """Open, configure and close the partitions that a change concerns, in several slices if they are many.
 
         `settled` waits for those.
         """
@@ -120,7 +120,7 @@ class Assignments:
             await asyncio.shield(self._working)
 
     def stop(self) -> None:
-        """Drop what is still to be opened and closed: the broker stops, and its next start does the rest."""
+        """Drop pending openings and closings of partitions: the broker stops, and its next start does them."""
         self._later.clear()
 
     async def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""What a broker needs as a member of a cluster: membership, the controller role, and replicas that follow leaders.
+"""The parts of a broker that is a member of a cluster: membership, the controller role, and replicas.
 
 Owns the order of joining and stopping. Joining: the broker is registered before it accepts clients, and follows leaders
 only after that. Stopping: other brokers take over its partitions first; then it ends its membership and stops

@@ -120,7 +120,7 @@ class Controlling:
         done = await self._metadata.change(decide)
         fenced = [record.node_id for record in done if isinstance(record, BrokerFenced)]
         if fenced:
-            logger.warning("brokers %s are gone; %d partitions change", fenced, _partitions_changed(done))
+            logger.warning("brokers %s stopped or failed; %d partitions change", fenced, _partitions_changed(done))
 
     # Preferred leaders
 

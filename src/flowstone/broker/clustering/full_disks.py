@@ -1,4 +1,4 @@
-"""What a broker of a cluster does while one of its disks is full: other brokers lead, and its replicas leave the ISR.
+"""Handling of a full disk in a cluster: other brokers become leaders, and this broker's replicas leave the ISR.
 
 A leader that cannot write hands its partitions over to in-sync replicas, and a follower that cannot write leaves the
 ISR. Both are one change of the metadata: the broker's replicas on that disk are no longer in sync. Where no other
@@ -81,7 +81,7 @@ class FullDisks:
                 task.cancel()
 
     def is_full(self, partition: Partition) -> bool:
-        """Return whether the partition's replica here must not be followed with, or led from if others can lead."""
+        """Return whether the replica is on a full disk: it must not follow, and leads only if no other replica can."""
         if not self._below_floor and not self._out_of_space:
             return False
         path = posixpath.dirname(partition.log.path)
@@ -92,7 +92,7 @@ class FullDisks:
     # Events
 
     def floor_passed(self, path: str, *, is_below: bool) -> None:
-        """Note that a log directory has fallen below the floor of free space, or risen above it."""
+        """Record that a log directory has fallen below the floor of free space, or risen above it."""
         if is_below:
             self._below_floor.add(path)
             self._check_soon()
@@ -101,11 +101,13 @@ class FullDisks:
             self._follow_again(path)
 
     def append_failed(self, log: PartitionLog) -> None:
-        """Note that an append to a log failed for lack of space."""
+        """Record that an append to a log failed for lack of space."""
         path = posixpath.dirname(log.path)
         if path not in self._out_of_space:
             self._out_of_space.add(path)
-            logger.error("%s is full: other brokers lead its partitions where they can, until there is space", path)
+            logger.error(
+                "%s is full: other brokers with an in-sync replica lead its partitions until space is free", path
+            )
             self._check_soon()
 
     # Checks while a disk is full
@@ -179,7 +181,7 @@ class FullDisks:
             return
         if probing.exception() is None:
             self._out_of_space.discard(directory.path)
-            logger.warning("%s has space again", directory.path)
+            logger.warning("%s has free space again", directory.path)
             self._follow_again(directory.path)
 
     def _follow_again(self, path: str) -> None:

@@ -32,7 +32,7 @@ class LogStarts:
         return self._count
 
     def wait(self, services: Services, partition: Partition, offset: int, timeout_ms: int) -> Promise[ErrorCode]:
-        """Return a promise of NONE once no live replica has anything below `offset`, or of why not."""
+        """Return a promise that gets NONE when all live replicas' logs start at `offset` or later, or an error code."""
         wait = LogStartWait(services, partition, offset)
         if not wait.is_done and (timeout_ms <= 0 or self._count >= LOG_START_WAITS_MAX):
             wait.timed_out()

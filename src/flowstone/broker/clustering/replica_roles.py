@@ -147,7 +147,7 @@ class Replicas:
             _change_failed(partition, at_epoch)
 
     def failed(self, topic_id: bytes, topic_partition: TopicPartition) -> None:
-        """Report a replica whose disk failed to the cluster: another broker leads then, and it leaves the ISR."""
+        """Report a replica whose disk failed to the cluster, so that it leaves the ISR and another broker leads."""
         partition = self._partitions.find(topic_partition)
         if partition is not None:
             self._fetchers.unfollow(partition)

@@ -2,14 +2,21 @@
 
 A connection is made when it is first needed, and again after it has failed. Callers retry failed requests themselves.
 Requests to one broker share its connection, which answers in order.
+
+A connection ends with the life of its broker: when the metadata says that the broker is fenced, gone or registered
+anew, all requests to it fail at once. A broker that is paused, cut off or about to stop would answer them late or
+never, and others do its work by then.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flowstone.client.errors import Disconnected
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.metadata import Metadata
 from flowstone.ports.clock import Clock
 from flowstone.ports.network import Network
@@ -30,11 +37,22 @@ class BrokerPeers:
         self._listener_name, self._metadata = listener_name, metadata
         self._clock, self._network = clock, network
         self._connections: dict[int, tuple[Address, asyncio.Task[Peer]]] = {}
+        metadata.on_change(self._follow)
 
     async def ask(self, node_id: int, request: Message, kind: type[Response], timeout_s: float) -> Response:
         """Return the broker's response. Raises ClientError if there is none in time."""
-        peer = await asyncio.shield(self._connection(node_id))
-        return await peer.ask(request, kind, timeout_s)
+        connecting = self._connection(node_id)
+        await asyncio.wait((connecting,))
+        if connecting.cancelled():
+            raise Disconnected(f"the connection to broker {node_id} was given up")
+        return await connecting.result().ask(request, kind, timeout_s)
+
+    def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """Close the connections to brokers whose life is over, by what the metadata says."""
+        for node_id in tuple(self._connections) if before.brokers is not after.brokers else ():
+            known, broker = before.brokers.get(node_id), after.brokers.get(node_id)
+            if broker is None or broker.is_fenced or (known is not None and known.epoch != broker.epoch):
+                _discard(self._connections.pop(node_id)[1])
 
     def close(self) -> None:
         for _, connecting in self._connections.values():

@@ -1,4 +1,4 @@
-"""How fast partitions grow, as a moving average over samples of their log end offsets in bytes.
+"""Append rates of partitions: a moving average over samples of their log ends in bytes.
 
 Appends themselves count nothing. Only partitions whose rate is read are tracked, for as long as it is read.
 """

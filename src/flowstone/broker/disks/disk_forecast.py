@@ -1,4 +1,4 @@
-"""How fast a broker's logs grow, and when the disk is full if that goes on. Pure: the time is an argument.
+"""Forecast of when a disk is full, from the growth of the broker's logs. Pure: the time is an argument.
 
 The forecast counts only the bytes of the logs, net of retention and compaction: the growth of other programs' files on
 the same disk does not predict theirs. Logs shrink in steps, when retention deletes segments, so growth is measured over

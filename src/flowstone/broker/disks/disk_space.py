@@ -72,7 +72,7 @@ class DirectorySpace:
 
     @property
     def seconds_left(self) -> float:
-        """Return the time until records are refused if the logs go on growing, or infinity if there is no forecast."""
+        """Return the seconds until records are refused at the logs' current growth, or infinity without a forecast."""
         return self.growth.seconds_until_taken(self.usable_bytes - self.floor_bytes)
 
     @property
@@ -201,7 +201,8 @@ class DiskSpace:
         elif left_s < self._warning_s:
             space.is_filling = True
             logger.warning(
-                "%s will accept no more records in %s if its logs go on growing: by %s in the last %s, with %s free; "
+                "%s will accept no more records in %s if its logs continue to grow: by %s in the last %s, with %s "
+                "free; "
                 "lower retention.ms or retention.bytes of topics, or add a disk",
                 space.directory.path,
                 duration_text(left_s),

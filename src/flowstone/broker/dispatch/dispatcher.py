@@ -57,7 +57,7 @@ REQUEST_BYTES_MAX_BUT_PRODUCE = 8 << 20
 
 
 class Route(NamedTuple):
-    """What is needed to serve one version of one API."""
+    """One version of one API: its handlers, codec and metrics."""
 
     name: str
     handler: Handler
@@ -313,7 +313,7 @@ class Dispatcher:
         return response
 
     def _told(self, route: Route, context: RequestContext, error: BaseException) -> tuple[ErrorCode, str]:
-        """Return what the client is told of an error, and log an unexpected one."""
+        """Return the error code and message for the client, and log an unexpected error."""
         code, session = ErrorCode.UNKNOWN_SERVER_ERROR, context.session
         if isinstance(error, ApiError):
             code = error.code
@@ -333,7 +333,7 @@ class Dispatcher:
 
     def _log_slow(self, route: Route, context: RequestContext, took_s: float) -> None:
         logger.warning(
-            "slow request: %s %d from %s (%s) held the loop for %.0f ms",
+            "slow request: %s %d from %s (%s) occupied the event loop for %.0f ms",
             route.name,
             context.api_version,
             context.session.peer,

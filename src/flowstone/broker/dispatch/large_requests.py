@@ -42,7 +42,7 @@ class LargeAnswer(Promise[list[Chunk]]):
             on_decoded()
 
     def park(self, response: Promise[Any]) -> None:
-        """Note that the response waits for other events, so that the connection may resume reading."""
+        """Record that the response waits for other events, so that the connection may resume reading."""
         self._parked, self.is_at_work = response, False
         if self.on_parked is not None:
             self.on_parked()

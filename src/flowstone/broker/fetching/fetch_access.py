@@ -1,4 +1,4 @@
-"""Whether a client may read what its fetch names, and whether now: with every read, as sessions last for days."""
+"""Permissions and quotas of fetches, checked at every read, because fetch sessions last for days."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NOT_TOLD = -1
 
 
 class FetchPartition:
-    """One partition of a session: what the client wants and was last told. Notifies the session of news."""
+    """One partition of a fetch session: the client's request and the last response. Notifies the session of changes."""
 
     __slots__ = (
         "_session",

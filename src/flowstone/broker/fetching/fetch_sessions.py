@@ -114,11 +114,11 @@ class FetchSession:
         return partition
 
     def settled(self, wanted: FetchPartition) -> None:
-        """Note that a partition has nothing new; its watcher will notify the session when it has."""
+        """Record that a partition has nothing new; its watcher will notify the session when it has."""
         self._unsettled.pop(wanted, None)
 
     def unsettled(self, wanted: FetchPartition) -> None:
-        """Note that a partition has something new for the next answer."""
+        """Record that a partition has something new for the next answer."""
         self._unsettled[wanted] = None
 
     def move_last(self, wanted: FetchPartition) -> None:

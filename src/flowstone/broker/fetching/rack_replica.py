@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from: one in its own rack, if the leader is in another (KIP-392).
+"""The replica that a consumer should read from: one in its own rack, if the leader is in another rack (KIP-392).
 
 The leader decides with every fetch that names a rack. Live members of the ISR are as good as the leader: each has
 everything below the high watermark.

@@ -1,4 +1,6 @@
-"""LeaveGroup, versions 0 to 5: remove members; up to version 2 one, whose error is the response's, later many."""
+"""LeaveGroup, versions 0 to 5: remove members. Up to version 2 a request names one member and the response has its
+error.
+"""
 
 from __future__ import annotations
 

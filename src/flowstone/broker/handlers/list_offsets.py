@@ -67,7 +67,7 @@ async def _answer(
     result = ListOffsetsResponsePartition(partition_index=wanted.partition_index)
     try:
         if is_repeated:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is requested twice")
         partition = find_led(services, topic, wanted.partition_index)
         partition.local.check_serving()
         partition.check_epoch(wanted.current_leader_epoch)

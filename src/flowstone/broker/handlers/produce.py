@@ -137,7 +137,7 @@ class _Produce:
         return True
 
     def note_producers(self, batches: Iterable[ProduceRequestPartition]) -> None:
-        """Note the producer of the transactional batches; refuse the whole request if they have several producers."""
+        """Record the producer of the transactional batches; refuse the whole request if they have several producers."""
         try:
             for wanted in batches:
                 if self._transaction is not None and wanted.records is not None:

@@ -1,4 +1,4 @@
-"""UnregisterBroker, version 0: remove a broker that is gone for good from the cluster's metadata.
+"""UnregisterBroker, version 0: remove a permanently stopped broker from the cluster's metadata.
 
 Kafka also removes a live broker, and leaves replicas that no broker can serve. Here both are refused: the broker must
 be dead, and its replicas must have been moved to others.

@@ -1,4 +1,4 @@
-"""Which HTTP requests are allowed, by `Host` and `Origin`: a defence against web pages that reach the broker's port.
+"""Check of HTTP requests by `Host` and `Origin`: a defence against web pages that reach the broker's port.
 
 A web page can make its visitor's browser send requests to any address that the browser reaches. Two rules prevent harm:
 

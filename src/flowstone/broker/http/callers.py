@@ -1,4 +1,4 @@
-"""What the caller of a page may do: the permissions that the page declares, for the resources that the request names.
+"""Authorization of HTTP pages: checks the permissions that a page declares, for the resources that the request names.
 
 A permission for the cluster is checked here, and one for a topic or a group whose name is a parameter of the page. A
 page that learns of names in another way declares `checks_names`, and asks its request's caller itself. For any other

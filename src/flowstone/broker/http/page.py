@@ -151,6 +151,8 @@ class Site(NamedTuple):
     context: Any
     # None if no authorizer is configured.
     access: Access | None = None
+    # Adds a line to the audit log; None in tests without one.
+    audit: Callable[..., None] | None = None
 
 
 def table_rows(pages: Sequence[Page]) -> Iterator[str]:

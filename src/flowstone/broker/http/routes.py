@@ -10,6 +10,7 @@ status 503. Streams have limits of their own (`event_streams`).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from flowstone.broker.http.callers import NOBODY, Caller
+from flowstone.broker.http.callers import LISTENER_NAME, NOBODY, Caller
 from flowstone.broker.http.connections import KEEP_ALIVE_S, REQUEST_HEAD_BYTES_MAX, HttpConnection, State
 from flowstone.broker.http.event_streams import STREAMS_MAX, EventStreams
 from flowstone.broker.http.page import ACCEPTED, GET, JSON_TYPE, OK, Answer, Page, PageRequest, Site
 from flowstone.broker.http.pages.json_documents import BAD_REQUEST, PAGE_ERRORS, error_answer
 from flowstone.broker.loop.time_slices import yield_to_loop
+from flowstone.broker.requests.audit import LOGIN_FAILED
 from flowstone.broker.requests.session import ANONYMOUS
 from flowstone.ports.network import Acceptor, Socket
 
@@ -48,6 +50,8 @@ FINISH_TIMEOUT_S = 0.5
 PRINCIPAL = "flowstone.principal"
 UNAUTHORIZED, TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 401, 413, 415, 503
 HANDSHAKE_TIMEOUT_S = 5.0
+# Connections in a TLS handshake. Beyond it one is dropped for each new one, which may be a health probe.
+HANDSHAKES_MAX = 512
 
 
 class HttpServer:
@@ -63,7 +67,9 @@ class HttpServer:
         probes = frozenset(page.path for page in site.pages if page.is_probe)
         self._streams = EventStreams()
         self._config = uvicorn.Config(
-            _AccessCheck(_Routes(site, PageLimits(self._state), self._streams).app(), access, tokens, probes),
+            _AccessCheck(
+                _Routes(site, PageLimits(self._state), self._streams).app(), access, tokens, probes, site.audit
+            ),
             http=HttpConnection,
             ws="none",
             lifespan="off",
@@ -75,7 +81,8 @@ class HttpServer:
             h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
         )
         self._acceptor: Acceptor | None = None
-        self._opening: set[asyncio.Task[Any]] = set()
+        # Connections whose TLS handshake is not complete, in order, with the address of each.
+        self._opening: dict[asyncio.Task[Any], str] = {}
 
     def open(self, sock: Socket) -> None:
         """Accept connections on a bound socket, those included that are already waiting."""
@@ -101,8 +108,10 @@ class HttpServer:
         if self._acceptor is not None:
             self._acceptor.close()
 
-    def _accepted(self, sock: Socket, _peer: str) -> None:
+    def _accepted(self, sock: Socket, peer: str) -> None:
         sock.setblocking(False)
+        if len(self._opening) >= HANDSHAKES_MAX:
+            self._drop_handshake()
         connection = partial(HttpConnection, self._config, self._state, {})
         context = None
         if self._context is not None:
@@ -113,12 +122,21 @@ class HttpServer:
             connection, sock, ssl=context, ssl_handshake_timeout=timeout_s
         )
         opening = asyncio.ensure_future(accepting)
-        self._opening.add(opening)
-        opening.add_done_callback(self._opened)
+        self._opening[opening] = peer.rpartition(":")[0]
+        opening.add_done_callback(partial(self._opened, sock))
 
-    def _opened(self, opening: asyncio.Task[Any]) -> None:
-        self._opening.discard(opening)
-        if not opening.cancelled():
+    def _drop_handshake(self) -> None:
+        """Close the oldest connection in a handshake, of the address with the most."""
+        counts = Counter(self._opening.values())
+        dropped = max(self._opening, key=lambda each: counts[self._opening[each]])
+        del self._opening[dropped]
+        dropped.cancel()
+
+    def _opened(self, sock: Socket, opening: asyncio.Task[Any]) -> None:
+        self._opening.pop(opening, None)
+        if opening.cancelled():
+            sock.close()
+        else:
             opening.exception()  # reset by the peer before its connection was made
 
 
@@ -126,9 +144,15 @@ class _AccessCheck:
     """Middleware that refuses requests that `HttpAccess` does not allow, or without a token, before they are routed."""
 
     def __init__(
-        self, app: ASGIApp, access: HttpAccess, tokens: HttpTokens | None, open_paths: Collection[str]
+        self,
+        app: ASGIApp,
+        access: HttpAccess,
+        tokens: HttpTokens | None,
+        open_paths: Collection[str],
+        audit: Callable[..., None] | None = None,
     ) -> None:
         self._app, self._access, self._tokens, self._open_paths = app, access, tokens, open_paths
+        self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._access.refusal(scope["method"], scope["headers"])
@@ -136,6 +160,7 @@ class _AccessCheck:
         if refusal is None and self._tokens is not None and scope["path"] not in self._open_paths:
             principal = self._tokens.principal(scope["headers"])
             if principal is None:
+                self._note_refused(scope)
                 reason = "this page needs a token: send Authorization: Bearer TOKEN, with one of http.tokens.file"
                 response = _state(UNAUTHORIZED, "refused", reason=reason)
                 response.headers["www-authenticate"] = "Bearer"
@@ -143,6 +168,13 @@ class _AccessCheck:
             else:
                 scope[PRINCIPAL] = principal
         await app(scope, receive, send)
+
+    def _note_refused(self, scope: Scope) -> None:
+        if self._audit is not None:
+            host = scope["client"][0] if scope.get("client") else ""
+            has_token = any(name == b"authorization" for name, _ in scope["headers"])
+            fields = {"host": host, "listener": LISTENER_NAME, "mechanism": "token", "page": scope["path"]}
+            self._audit(LOGIN_FAILED, **fields, reason="the token is wrong" if has_token else "there is no token")
 
 
 class PageLimits:

@@ -25,7 +25,7 @@ class HttpTokens:
         self._users = {_hash(token): Principal("User", user) for user, token in tokens.items()}
 
     def principal(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal | None:
-        """Return whose token the request has, or None if it has none or a wrong one."""
+        """Return the principal of the request's token, or None if the token is missing or wrong."""
         for name, value in headers:
             if name == b"authorization":
                 text = value.decode("latin-1").strip()

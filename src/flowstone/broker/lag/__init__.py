@@ -1,1 +1,1 @@
-"""How far consumer groups are behind: lag in records and seconds, headroom, the survey of all groups."""
+"""Lag of consumer groups: in records and seconds, headroom, and the survey of all groups."""

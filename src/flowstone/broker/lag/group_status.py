@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from flowstone.types import TopicPartition
@@ -90,6 +90,29 @@ class GroupStatus(NamedTuple):
         return min(
             (each.headroom_seconds for each in self.partitions if each.headroom_seconds is not None), default=None
         )
+
+
+def seen_parts(group: GroupStatus, may_see: Callable[[str], bool]) -> GroupStatus:
+    """Return the group without the topics that a client may not see: their partitions, and those of its members."""
+    topics = {*group.topics, *(each.topic for each in group.partitions)}
+    topics |= {each.topic for one in group.members for each in (*one.partitions, *one.revoking, *one.waiting)}
+    hidden = {topic for topic in topics if not may_see(topic)}
+    if not hidden:
+        return group
+
+    def seen(places: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
+        return tuple(each for each in places if each.topic not in hidden)
+
+    members = tuple(
+        each._replace(partitions=seen(each.partitions), revoking=seen(each.revoking), waiting=seen(each.waiting))
+        for each in group.members
+    )
+    return group._replace(
+        topics=tuple(each for each in group.topics if each not in hidden),
+        members=members,
+        partitions=tuple(each for each in group.partitions if each.topic not in hidden),
+        unsettled="",  # the sentence may name them
+    )
 
 
 def group_document(group: GroupStatus) -> dict[str, Any]:

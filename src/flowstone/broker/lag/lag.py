@@ -1,4 +1,4 @@
-"""How far a group is behind in one partition: lag in records, lag in seconds, and headroom.
+"""Lag of a group in one partition: in records and seconds, and headroom.
 
 All three are measured at the group's *next unread record*, the one at the committed offset:
 

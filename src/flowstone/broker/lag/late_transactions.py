@@ -106,7 +106,7 @@ class LateTransactions:
             )
             self._logged.add(each)
         if len(new) > WARNINGS_MAX:
-            logger.warning("%d more partitions have such a transaction", len(new) - WARNINGS_MAX)
+            logger.warning("%d more partitions have a hanging transaction", len(new) - WARNINGS_MAX)
 
 
 def _named(late: LateTransaction) -> tuple[int, TopicPartition]:

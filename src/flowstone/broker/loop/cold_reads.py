@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def warm(workers: Workers, partition: Partition, cold: NotCached) -> None:
-    """Have a worker read the bytes into the page cache. If the disk fails, the partition fails."""
+    """Let a worker read the bytes into the page cache. If the disk fails, the partition fails."""
     try:
         await workers.read(cold.warm)
     except StorageFault as fault:

@@ -1,4 +1,4 @@
-"""How long a request holds the event loop: the sum of all its steps, and the longest one.
+"""Measurement of how long a request occupies the event loop: the sum of all its steps, and the longest one.
 
 A handler that is a coroutine runs in steps, and other work runs in between. Only a long step delays other requests.
 """

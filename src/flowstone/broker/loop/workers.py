@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
-from flowstone.errors import ProtocolError
+from flowstone.broker.loop.login_checks import Asker, LoginChecks
 from flowstone.ports.background import request_long_slices
 from flowstone.ports.thread_pool import ThreadPool
 
 COMPUTE_THREADS = 2
 SLOW_COMPUTE_THREADS = 1
 LOGIN_THREADS = 1
-# Checks of logins that run or wait. A key derivation takes some milliseconds, so the last one waits half a second.
-LOGIN_CHECKS_MAX = 100
 
 T = TypeVar("T")
 
@@ -36,7 +35,7 @@ class Workers:
             SLOW_COMPUTE_THREADS, "flowstone-slow", initializer=request_long_slices
         )
         self._login_checkers = ThreadPoolExecutor(LOGIN_THREADS, "flowstone-login", initializer=request_long_slices)
-        self._login_checks = 0
+        self._login_checks = LoginChecks(partial(self._run, self._login_checkers))
 
     def read(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run a function that reads from the disk."""
@@ -51,20 +50,12 @@ class Workers:
         """Run a function that may spend longer in native code; such functions run one at a time."""
         return self._run(self._slow_computers, function)
 
-    def check_login(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Run a function that checks what a client logs in with; such functions run one at a time.
+    def check_login(self, function: Callable[[], T], asker: Asker) -> asyncio.Future[T]:
+        """Run a function that checks what a client logs in with; such functions run one at a time, in a fair order.
 
-        Raises ProtocolError if too many wait: the connection is closed, and the client tries again later.
+        It fails with ProtocolError if too many wait: the connection is closed, and the client tries again later.
         """
-        if self._login_checks >= LOGIN_CHECKS_MAX:
-            raise ProtocolError(f"{LOGIN_CHECKS_MAX} logins wait to be checked")
-        self._login_checks += 1
-        future = self._run(self._login_checkers, function)
-        future.add_done_callback(self._login_checked)
-        return future
-
-    def _login_checked(self, _: object) -> None:
-        self._login_checks -= 1
+        return self._login_checks.add(function, asker)
 
     def resize_readers(self, reader_threads: int) -> None:
         """Change the number of threads that read; reads that run or wait are not lost."""

@@ -100,7 +100,11 @@ class Scrape:
         loop_seconds = {labels: each.loop_seconds for labels, each in apis}
         page.counter("flowstone_request_loop_seconds_total", "Time that requests held the event loop.", loop_seconds)
         slow = {labels: each.slow for labels, each in apis}
-        page.counter("flowstone_slow_requests_total", "Requests that held the loop longer than slow.request.ms.", slow)
+        page.counter(
+            "flowstone_slow_requests_total",
+            "Requests that occupied the event loop for longer than slow.request.ms.",
+            slow,
+        )
         response_seconds = {labels: each.response_seconds for labels, each in apis}
         page.histogram(
             "flowstone_response_seconds",
@@ -180,7 +184,7 @@ class Scrape:
         left = {labels: each.seconds_left for labels, each in spaces.items()}
         page.gauge(
             "flowstone_log_directory_seconds_left",
-            "Time until the directory is full if its logs go on growing.",
+            "Time until the directory is full if its logs continue to grow.",
             left,
         )
         low = {labels: int(each.is_low) for labels, each in spaces.items()}

@@ -1,4 +1,4 @@
-"""How far open transactions hold back read_committed consumers, on `/metrics`: read off the partitions' logs.
+"""Metrics of how far open transactions delay read_committed consumers, read from the partitions' logs.
 
 Only partitions that have had a transaction have samples, and at most `PARTITION_LABELS_MAX` of them: those that are
 held back most.

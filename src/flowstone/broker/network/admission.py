@@ -1,4 +1,4 @@
-"""What happens between a listener and a connection that may send requests: the TLS handshake, and the login's gate.
+"""Admission of connections: the TLS handshake, and the login gate before requests are accepted.
 
 There is an `Admission` for each listener with TLS or SASL. Handshakes in progress count as connections. Those that take
 longer than `connection.login.timeout.ms` are closed, and so are connections that have not logged in by then. Handshakes
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from flowstone.authentication.distinguished_names import subject_of
 from flowstone.authentication.errors import LoginRefused
+from flowstone.authentication.invented_credentials import InventedCredentials
 from flowstone.broker.authentication.failed_logins import FailedLogins
 from flowstone.broker.authentication.jwks import TokenVerifier, token_verifier
 from flowstone.broker.authentication.listener_security import ListenerSecurity
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 SECRET_BYTES = 32
 # Memory for incomplete frames of all clients of a listener that are not logged in yet.
 LOGIN_BUFFERS_BYTES_MAX = 8 << 20
+# OpenSSL's reasons why a handshake fails because of the client's certificate: a login that failed.
+_REFUSED_CERTIFICATES = ("CERTIFICATE_VERIFY_FAILED", "PEER_DID_NOT_RETURN_A_CERTIFICATE")
 
 
 class Door(Protocol):
@@ -71,9 +74,12 @@ class Admission:
         self._context = security.server_context() if security.has_tls else None
         # As long as the cluster has no credential, and so no secret.
         own_secret = token_bytes(SECRET_BYTES)
+        metadata = services.metadata
         self._credentials = Credentials(
-            lambda: services.metadata.image.scram_credentials,
-            lambda: services.metadata.image.scram_secret or own_secret,
+            lambda: metadata.image.scram_credentials,
+            InventedCredentials(
+                lambda: metadata.image.scram_credentials, lambda: metadata.image.scram_secret or own_secret
+            ),
             services.workers,
             self._tokens(services) if "OAUTHBEARER" in security.mechanisms else None,
             services.delegation_tokens,
@@ -95,6 +101,7 @@ class Admission:
         if self._context is None:
             self._door.open(channel, self._security.name, partial(self._admit, None))
             return
+        self._context.refresh()
         try:
             tls = secure(channel, self._context.current, self._door.strangers, self._door.encrypted_sends)
         except OSError:
@@ -104,7 +111,7 @@ class Admission:
         tls.handshake(partial(self._shaken, tls))
 
     def sweep(self, now: float) -> None:
-        """Close what has taken too long, and follow changed certificates."""
+        """Close what has taken too long, and report changed certificates also while nobody connects."""
         late = now - self._timeout_s
         for tls, began in tuple(self._handshakes.items()):
             if began > late:
@@ -124,6 +131,8 @@ class Admission:
 
     def _shaken(self, tls: TlsChannel, error: Exception | None) -> None:
         if error is not None:
+            if (reason := getattr(error, "reason", None)) in _REFUSED_CERTIFICATES:
+                self._note_refused(tls, str(reason))
             # A client that only tries whether the port is open sends nothing.
             level = logging.DEBUG if isinstance(error, ConnectionError | SSLEOFError) else logging.INFO
             self._fail(tls, str(getattr(error, "reason", None) or error), level)
@@ -131,8 +140,7 @@ class Admission:
         try:
             user = self._certified_user(tls)
         except LoginRefused as refused:
-            fields = {"host": _host(tls), "listener": self._security.name, "mechanism": "SSL"}
-            self._audit(LOGIN_FAILED, **fields, reason=str(refused))
+            self._note_refused(tls, str(refused))
             self._fail(tls, str(refused))
             return
         del self._handshakes[tls]
@@ -148,6 +156,11 @@ class Admission:
         del self._handshakes[tls]
         tls.close()
         self._door.leave(_host(tls))
+
+    def _note_refused(self, tls: TlsChannel, reason: str) -> None:
+        """Add a line to the audit log about a client whose certificate is no login."""
+        fields = {"host": _host(tls), "listener": self._security.name, "mechanism": "SSL"}
+        self._audit(LOGIN_FAILED, **fields, reason=reason)
 
     def _certified_user(self, tls: TlsChannel) -> str | None:
         """Return the user that the client's certificate names, or None if it has none. Raises LoginRefused."""
@@ -190,7 +203,7 @@ class Admission:
         return True
 
     def forget(self, connection: Connection) -> None:
-        """Note that the connection is closed."""
+        """Record that the connection is closed."""
         self._logins.pop(connection, None)
 
     def _logged_in(self, connection: Connection, reading: ReadingInTurns) -> None:

@@ -40,7 +40,7 @@ class BusyPoller:
         self._is_polling = False
 
     def asked(self, connection: object, now: float) -> None:
-        """Note that requests of the connection were just handled."""
+        """Record that requests of the connection were just handled."""
         if connection is not self._connection:
             self._connection, self._row = connection, 0
         elif now - self._since < self._poll_s:
@@ -52,14 +52,14 @@ class BusyPoller:
         self._since = now
 
     def answered(self, connection: object, now: float) -> None:
-        """Note that answers that the connection had to wait for were just sent."""
+        """Record that delayed responses were just sent to the connection."""
         if connection is self._connection:
             self._since = now
             if self._row >= ROW_MIN:
                 self._start(now)
 
     def forget(self, connection: object) -> None:
-        """Note that the connection is closed, or does not wait for its answers."""
+        """Record that the connection is closed, or does not wait for its answers."""
         if connection is self._connection:
             self._connection, self._row = None, 0
 

@@ -87,7 +87,7 @@ class Connection:
     def __init__(
         self, host: Host, channel: Channel, listener_name: str, admit: Callable[[Connection], None] | None = None
     ) -> None:
-        """Begin to read. `admit` is called before, on listeners whose clients have a principal or must log in."""
+        """Start reading from the channel. On listeners with logins or client certificates, `admit` is called first."""
         self.session = ClientSession(listener_name, channel.peer, self._muted)
         self._host, self._channel = host, channel
         # What answers a request, and the longest one; both may change with a login.

@@ -1,4 +1,4 @@
-"""How many connections clients may have, and how fast they may make new ones.
+"""Limits on the number of clients' connections and on the rate of new ones.
 
 `max.connections.per.ip`, with `max.connections.per.ip.overrides` for single addresses, and the quota
 `connection_creation_rate` of an address, refuse a connection. `max.connection.creation.rate` delays all of them: the

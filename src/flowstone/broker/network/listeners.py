@@ -29,7 +29,7 @@ def parse_listeners(config: BrokerConfig) -> tuple[list[ListenerAddress], dict[s
     every = [_parse("listeners", text) for text in config.listeners]
     listeners = [each for each in every if each.name not in of_controllers]
     if not listeners:
-        raise ConfigError("listeners: at least one address is needed, of a listener that is no controller's")
+        raise ConfigError("listeners: at least one address of a listener for clients is needed")
     names = [listener.name for listener in listeners]
     if len(set(names)) < len(names):
         raise ConfigError("listeners: each needs a name of its own, such as INTERNAL://… and EXTERNAL://…")

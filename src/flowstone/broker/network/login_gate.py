@@ -1,4 +1,4 @@
-"""Which requests a connection of a listener with SASL may send before, during and after its login.
+"""Gate for requests on a listener with SASL: which ones are accepted before, during and after the login.
 
 Before the login only ApiVersions and SaslHandshake are parsed; anything else closes the connection without an answer.
 Afterwards the gate only checks that the session has not expired.

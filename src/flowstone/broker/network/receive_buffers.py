@@ -51,7 +51,7 @@ class BufferPool:
         return lazy_buffer(size_class) if size_class >= LAZY_BYTES_MIN else memoryview(bytearray(size_class))
 
     def give_back(self, buffer: memoryview, *, is_free: bool = True) -> None:
-        """Count a buffer no more. One that is free is kept for reuse; another belongs to the request in it."""
+        """Stop counting a buffer. A free buffer is kept for reuse; otherwise the request in it owns it."""
         size_class = len(buffer)
         self._taken_bytes -= size_class
         assert self._taken_bytes >= 0

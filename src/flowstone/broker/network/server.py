@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
+from flowstone.broker.authentication.failed_logins import FailedLogins
 from flowstone.broker.authentication.listener_security import ListenerSecurity
 from flowstone.broker.dispatch.deferred import Answer
 from flowstone.broker.dispatch.dispatcher import Dispatcher
@@ -70,6 +71,7 @@ class Server:
         self._admissions = {
             name: Admission(each, services, self) for name, each in security.items() if each.has_tls or each.has_sasl
         }
+        self._refused = FailedLogins(services.clock)
         self._limits = ConnectionLimits(config, services.quotas, self.monotonic)
         follow_settings(services, self._limits)
         self._listeners: list[Listener] = []
@@ -155,7 +157,7 @@ class Server:
             self._all_closed.set()
 
     def leave(self, host: str) -> None:
-        """Note that a connection of the host is closed, or its TLS handshake has failed."""
+        """Record that a connection of the host is closed, or its TLS handshake has failed."""
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
@@ -173,21 +175,22 @@ class Server:
             for listener in self._listeners:
                 listener.rest(rest_s)
         if len(self._connections) + self._handshake_count() >= self._config.max_connections:
-            logger.warning(
-                "connection from %s refused: max.connections is %d", channel.peer, self._config.max_connections
-            )
-            self.refused_count += 1
-            channel.close()
+            self._refuse(channel, f"max.connections is {self._config.max_connections}")
         elif refusal := self._limits.refusal(host, self._per_host[host]):
-            logger.warning("connection from %s refused: %s", channel.peer, refusal)
-            self.refused_count += 1
-            channel.close()
+            self._refuse(channel, refusal)
         else:
             self._per_host[host] += 1
             if admission is None:
                 self.open(channel, listener_name)
             else:
                 admission.accept(channel)
+
+    def _refuse(self, channel: Channel, reason: str) -> None:
+        """Close a connection that was accepted. Of many from one address only the first is logged in a minute."""
+        told = "connection from %s refused: %s"
+        self._refused.note(channel.peer, f"connections ({reason})", logging.WARNING, told, channel.peer, reason)
+        self.refused_count += 1
+        channel.close()
 
     def _handshake_count(self) -> int:
         return sum(each.handshake_count for each in self._admissions.values())
@@ -208,7 +211,7 @@ class Server:
                 connection.try_read()  # the loop itself may have been late: read what the client has sent first
             if _is_frame_late(connection, stalled_since):
                 connection.close("a request was not complete within connection.frame.timeout.ms")
-            elif self.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
+            elif connection.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
                 connection.close("a request arrived too slowly while others waited for queued.max.request.bytes")
             elif connection.is_finishing and connection.last_received < stalled_since:
                 connection.close()  # the client is gone, or its response would come too late

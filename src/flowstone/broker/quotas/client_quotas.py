@@ -61,7 +61,7 @@ class ClientQuotas:
         self.is_active = bool(image.quotas)
 
     def follow(self, _before: ClusterImage, after: ClusterImage, _records: Sequence[MetadataRecord]) -> None:
-        """Apply changed quotas; rates go on."""
+        """Apply changed quotas, without resetting the measured rates."""
         if after.quotas is not self._quotas:
             self._quotas, self._matches = after.quotas, {}
             self.is_active = bool(after.quotas)
@@ -83,7 +83,7 @@ class ClientQuotas:
         return False
 
     def fetch_bytes_max(self, session: ClientSession) -> float | None:
-        """Return the most bytes that one fetch of the client may return: what its quota allows in a whole window."""
+        """Return the maximum bytes of one fetch response of the client: what its quota allows in a whole window."""
         match = self._match(CONSUMER_BYTE_RATE, session)
         return None if match is None else max(match.quota * self._burst_s, 1)
 

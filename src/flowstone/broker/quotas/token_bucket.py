@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class TokenBucket:
-    """Tokens that are refilled at a rate, up to a limit. Taking may leave less than none, which is owed."""
+    """A bucket of tokens, refilled at a rate up to a limit. Its content may become negative, which is its debt."""
 
     __slots__ = ("_filled_s", "_tokens")
 
@@ -17,7 +17,7 @@ class TokenBucket:
         self._tokens, self._filled_s = burst, now_s
 
     def take(self, count: float, quota: float, burst: float, now_s: float, *, may_owe: bool = False) -> bool:
-        """Take tokens if none are owed, or in any case if the taker may owe more; return whether they were taken."""
+        """Take tokens if the bucket has no debt, or in any case with `may_owe`; return whether they were taken."""
         self._fill(quota, burst, now_s)
         if self._tokens < 0 and not may_owe:
             return False
@@ -25,7 +25,7 @@ class TokenBucket:
         return True
 
     def delay_s(self, quota: float, burst: float, now_s: float) -> float:
-        """Return how long it takes until none are owed."""
+        """Return the seconds until the bucket has no debt."""
         self._fill(quota, burst, now_s)
         return max(-self._tokens / quota, 0.0)
 

@@ -1,1 +1,1 @@
-"""What request handlers use: the request context, parked requests, partition lookup, admission of producers."""
+"""Shared code of request handlers: the request context, parked requests, partition lookup, admission of producers."""

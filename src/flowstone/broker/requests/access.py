@@ -1,4 +1,4 @@
-"""What a session may do: `Access`, the authorizer's decisions with a cache.
+"""Decisions about what a session may do: `Access`, the authorizer with a cache.
 
 Without an authorizer there is no `Access` (`services.access` is None). The authorizer follows the metadata: a rule
 counts for the next request after its record is committed.
@@ -63,10 +63,10 @@ class Decisions(dict[Permission, dict[str, bool]]):
 
 
 class Access:
-    """Decides what sessions may do."""
+    """The authorizer's decisions about sessions, with a cache per session."""
 
     def __init__(self, authorizer: Authorizer, on_denied: Callable[[ClientSession, Permission, str], None]) -> None:
-        """Use the authorizer's rules; `on_denied` is called for each denial that a client is told."""
+        """Use the authorizer's rules; `on_denied` is called for each denial that is sent to a client."""
         self._authorizer, self._on_denied = authorizer, on_denied
         self._caches: dict[tuple[str, str], Decisions] = {}
         self._decision_count = 0

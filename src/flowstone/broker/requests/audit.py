@@ -105,7 +105,7 @@ class AuditLog:
             self._start(self._writer)
 
     def _start(self, writer: AuditFiles) -> None:
-        """Have a worker write the lines; those that are added meanwhile are written next."""
+        """Let a worker write the collected lines; lines that are added meanwhile are written next."""
         self._under_way += self._lines
         self._lines = []
         self._writing = self._workers.read(lambda: self._write(writer))
@@ -116,7 +116,9 @@ class AuditLog:
         try:
             writer.append(lines)
         except OSError as error:  # the broker serves on: a full disk must not lock out its administrators
-            logger.error("%d audit lines cannot be written (%s): see that %s has space", len(lines), error, writer.path)
+            logger.error(
+                "%d audit lines cannot be written (%s): check that %s has free space", len(lines), error, writer.path
+            )
 
     def _written(self, _: asyncio.Future[None]) -> None:
         self._writing = None

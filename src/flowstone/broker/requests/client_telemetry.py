@@ -98,7 +98,7 @@ class ClientTelemetry:
         client.pushed_s, client.is_ending = now_s, is_last
 
     def push(self, instance_id: bytes, points: list[Point]) -> None:
-        """Store the values that a client has pushed, as far as it was asked for them."""
+        """Store the pushed values of the metrics to which a subscription of the client applies."""
         client = self.clients.get(instance_id)
         if client is None:
             return

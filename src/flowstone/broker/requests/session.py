@@ -88,7 +88,7 @@ class ClientSession:
     )
 
     def __init__(self, listener_name: str, peer: str, on_muted: Callable[[], None] | None = None) -> None:
-        """Begin a session; `peer` is the client's address, HOST:PORT.
+        """Create the session of a new connection; `peer` is the client's address, HOST:PORT.
 
         `on_muted` is called when `muted_until_s` moves.
         """
@@ -144,7 +144,7 @@ class ClientSession:
                 self.on_muted()
 
     def when_closed(self, callback: Callable[[], None]) -> None:
-        """Call back once when the connection is closed; at once if it is."""
+        """Call `callback` once when the connection is closed, or at once if it is closed already."""
         if self.is_closed:
             callback()
         elif self.on_closed is None:
@@ -153,7 +153,7 @@ class ClientSession:
             self.on_closed.append(callback)
 
     def closed(self) -> None:
-        """Note that the connection is closed."""
+        """Record that the connection is closed."""
         self.is_closed = True
         callbacks, self.on_closed = self.on_closed, None
         for callback in callbacks or ():

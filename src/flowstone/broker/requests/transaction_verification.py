@@ -211,7 +211,7 @@ class ProducedTransaction:
         return self._producer[0] if self._producer is not None else None
 
     def note(self, records: Bytes) -> None:
-        """Note the producer of a transactional batch. Raises ApiError if the request's batches have several
+        """Record the producer of a transactional batch. Raises ApiError if the request's batches have several
         producers.
         """
         if not is_transactional(records) or len(records) < HEADER_BYTES:

@@ -24,7 +24,7 @@ class Copies:
         return len(self._waiting)
 
     def load(self, letters: Iterable[LetterRange]) -> None:
-        """Take records whose copies were begun out of delivery; the owner finishes the copies."""
+        """Exclude records with unfinished copies from delivery; the owner finishes the copies."""
         window = self._window
         for first, last, count, reason in letters:
             first = max(first, window.start)
@@ -38,7 +38,7 @@ class Copies:
                     each.count, each.not_before_ms = count, 0
 
     def load_given_up(self, letters: Iterable[LetterRange]) -> None:
-        """Have the owner copy records that were given up before, but for those whose copies were begun."""
+        """Let the owner copy the records that are waiting for it, except those whose copies have begun."""
         window = self._window
         for first, last, count, reason in letters:
             first = max(first, window.start)
@@ -57,7 +57,7 @@ class Copies:
             self._waiting += found
 
     def add(self, each: Range, reason: Reason) -> None:
-        """Have the owner copy records before they are archived."""
+        """Let the owner copy records before they are archived."""
         each.letter_reason, each.ticket = reason, 0
         self._waiting.append(LetterRange(each.first, each.last, each.count, reason))
 
@@ -71,7 +71,7 @@ class Copies:
         self._waiting[:0] = letters
 
     def finish(self, letters: Iterable[LetterRange], ticket: int) -> None:
-        """Note that the copies are durable; the write with this number archives the records."""
+        """Record that the copies are durable; the write with this number archives the records."""
         for first, last, _, _ in letters:
             if last < self._window.start:
                 continue

@@ -1,4 +1,4 @@
-"""How many records a member may get at once while several members fetch from the same share partition.
+"""Fair division of a share partition between members: how many records each may get at once.
 
 A member gets its share of the window, so that a slow one does not hold what others could handle meanwhile. A member
 that acknowledges quickly gets what it handles in a quarter of a second, if that is more: usually whole batches. A new
@@ -24,12 +24,12 @@ class FairShares:
         self._typical = 0.0  # of all members
 
     def delivered(self, member: str, now_s: float) -> None:
-        """Note that a member has been given records."""
+        """Record that a member has been given records."""
         if member not in self._begun:
             self._begun[member] = now_s, 0
 
     def acknowledged(self, member: str, count: int, has_more: bool, now_s: float) -> None:
-        """Note that a member has acknowledged records; `has_more` says whether it still holds others."""
+        """Record that a member has acknowledged records; `has_more` says whether it still holds others."""
         begun = self._begun.get(member)
         if begun is None:
             return
@@ -48,7 +48,7 @@ class FairShares:
         self._typical += NEWEST_WEIGHT * (speed - self._typical)
 
     def forget(self, member: str) -> None:
-        """Note that a member is gone."""
+        """Remove a member that has left."""
         self._begun.pop(member, None)
         self._speeds.pop(member, None)
 

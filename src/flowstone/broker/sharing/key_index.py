@@ -91,7 +91,7 @@ class KeyIndex:
         return spans_of(found)
 
     def drop_before(self, offset: int) -> None:
-        """Note that all records before an offset are finished."""
+        """Record that all records before an offset are finished."""
         if offset >= self.next_offset:
             self._keys.clear()
             self._base = offset

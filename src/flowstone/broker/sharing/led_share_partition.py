@@ -84,7 +84,9 @@ class LedSharePartition:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it may be dropped: no member uses it or has records of it, and everything is written."""
+        """Return whether the share partition may be dropped: no member uses it or has its records, and everything is
+        written.
+        """
         machine = self.machine
         if self.sessions or self._waiters:
             return False
@@ -94,7 +96,7 @@ class LedSharePartition:
         return int(self._epoch_ms + self._clock.monotonic() * 1000)
 
     def close(self, error: ApiError) -> None:
-        """Stop: waiting fetches and acknowledgements are answered with the error."""
+        """Stop, and answer waiting fetches and acknowledgements with the error."""
         if self.error is not None:
             return
         self.error = error
@@ -339,7 +341,7 @@ class LedSharePartition:
                 return
             if result.error_code in FENCED:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, result.error_message or "")
-            logger.warning("share partition %s: letters were not stored: %s", self.key, result.error_code.name)
+            logger.warning("share partition %s: dead letters were not stored: %s", self.key, result.error_code.name)
             await self._clock.sleep(WRITE_PAUSE_S)
 
     def _write(self, machine: SharePartition) -> None:

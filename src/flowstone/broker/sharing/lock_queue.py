@@ -1,4 +1,4 @@
-"""When the locks of acquired records end: a queue of ranges, in the order of their deadlines.
+"""The deadlines of acquired records' locks: a queue of ranges in the order of their deadlines.
 
 An entry is a hint: records that were acknowledged, or whose lock was renewed, have another deadline or none by then, so
 that the owner checks each range. Pure.
@@ -21,7 +21,7 @@ class LockQueue:
         self._locks: deque[tuple[int, int, int]] = deque()  # (deadline, first, last)
 
     def add(self, deadline_ms: int, first: int, last: int) -> None:
-        """Note that these records are locked until `deadline_ms`."""
+        """Record that these records are locked until `deadline_ms`."""
         locks = self._locks
         is_out_of_order = bool(locks) and locks[-1][0] > deadline_ms
         locks.append((deadline_ms, first, last))

@@ -1,4 +1,4 @@
-"""What a share partition asks of its owner: changes to make durable, and why records go to a dead letter queue."""
+"""Values that a share partition passes to its owner: changes to make durable, and the causes of dead letters."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class ShareFetching(Promise[Any]):
         return result
 
     def acknowledge(self, place: Place, durable: Promise[ErrorCode] | None) -> None:
-        """Have the response wait until the acknowledgements of a partition are durable."""
+        """Delay the response until the acknowledgements of a partition are durable."""
         result = self.result_of(place)
         if durable is not None:
             self._acknowledging += 1
@@ -112,7 +112,9 @@ class ShareFetching(Promise[Any]):
         self._wait_if_nothing()
 
     def _wait_if_nothing(self) -> None:
-        """Wait for records, or answer if the request does not wait, unless there is a result or the fetch goes on."""
+        """If there is no result and the fetch is not running, wait for records, or respond if the request does not
+        wait.
+        """
         if self._is_outdated and not self._is_fetched and not self._is_reading:
             self._fetch()
         if self._is_fetched or self.is_done or self._is_reading or self in self._waiting.share_fetches:
@@ -174,7 +176,7 @@ class ShareFetching(Promise[Any]):
         self._fetch_from(list(self._session.places))
 
     def _fetch_from(self, places: list[Place]) -> None:
-        """Acquire records of some of these partitions; if there are none, of the rest in another turn of the loop.
+        """Acquire records of some of these partitions; if there are none, continue in another iteration of the loop.
 
         Partitions with records or errors go to the end of the session, so that the next fetch begins with the others.
         """
@@ -216,7 +218,7 @@ class ShareFetching(Promise[Any]):
             asyncio.get_running_loop().call_soon(self._go_on, places[PARTITIONS_AT_ONCE:])
 
     def _go_on(self, places: list[Place]) -> None:
-        """Fetch from the rest of the session's partitions."""
+        """Continue the fetch with the remaining partitions of the session."""
         self._is_reading = False
         if self.is_done or self._is_fetched:
             return
@@ -224,7 +226,7 @@ class ShareFetching(Promise[Any]):
         self._wait_if_nothing()
 
     def _read_cold(self, led: LedSharePartition, cold: NotCached) -> None:
-        """Have a worker read what the page cache lacks, and fetch again."""
+        """Let a worker read the bytes that the page cache lacks, and fetch again."""
         self._cold_reads += 1
         if self._cold_reads > COLD_READS_MAX:
             self._end_fetch()

@@ -265,7 +265,7 @@ class SharePartition:
         self._became_available(each, now_ms)
 
     def copied(self, letters: Iterable[LetterRange]) -> None:
-        """Archive records whose copies are durable; they are in the next write, which there is in any case."""
+        """Archive records whose copies are durable; the next write includes them."""
         self.copies.finish(letters, self._ticket)
         self._staged += [(each.first_offset, each.last_offset) for each in letters]
 

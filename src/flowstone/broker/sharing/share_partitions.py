@@ -39,7 +39,7 @@ class SharePartitions:
         metadata: Metadata,
         producer_expiration_ms: int,
     ) -> None:
-        """`producer_expiration_ms` is how long brokers remember a producer that writes nothing."""
+        """Create the object; `producer_expiration_ms` is how long brokers keep the state of an idle producer."""
         self._partitions = partitions
         dead_letters = DeadLetterQueues(metadata, partitions, states.peers, clock, workers, producer_expiration_ms)
         self.counts = ShareCounts()
@@ -84,7 +84,7 @@ class SharePartitions:
         return led
 
     def forget(self, key: MemberKey, place: Place) -> None:
-        """Note that a session does not fetch from a partition any more; its member keeps what it has acquired."""
+        """Record that a session does not fetch from a partition any more; its member keeps what it has acquired."""
         led = self._led.get(ShareKey(key.group_id, *place))
         if led is not None:
             led.sessions.discard(key)

@@ -1,4 +1,4 @@
-"""What a share partition on its leader needs of the broker, and what it says to fetches."""
+"""The services of the broker that share partitions use, and the errors that clients get for fetches."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ShareServices(NamedTuple):
 
 
 def told(code: ErrorCode) -> ErrorCode:
-    """Return what clients are told if the share coordinator answers with an error code."""
+    """Return the error code for clients if the share coordinator answered with `code`."""
     if code in FENCED:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):

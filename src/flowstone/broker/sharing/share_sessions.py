@@ -77,7 +77,7 @@ class ShareSessions:
             raise ApiError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session does not exist.")
 
     def open(self, key: MemberKey, connection: ClientSession, sessions_max: int) -> ShareSession:
-        """Open a member's session, or open it anew. Raises ApiError if there are too many."""
+        """Open a member's session, replacing an old one. Raises ApiError if there are too many."""
         known = self._sessions.get(key)
         if known is None and len(self._sessions) >= sessions_max:
             message = f"There are {sessions_max} share sessions, as group.share.max.share.sessions allows."

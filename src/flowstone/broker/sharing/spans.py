@@ -10,7 +10,7 @@ Span = tuple[int, int]
 
 
 def joined_spans(spans: list[Span]) -> list[Span]:
-    """Return the offsets of all spans as spans in order that do not touch."""
+    """Return the union of the spans as disjoint, sorted spans that do not touch each other."""
     if len(spans) == 1:
         return spans
     joined: list[Span] = []

@@ -183,7 +183,7 @@ class Window:
         return index if index >= 0 and self._ranges[index].last >= offset else index + 1
 
     def _split(self, offset: int) -> None:
-        """Have a range begin at `offset`, if that is inside of one."""
+        """Split the range that contains `offset` there, if there is one."""
         index = self._index(offset)
         if index < len(self._ranges) and self._ranges[index].first < offset:
             whole = self._ranges[index]

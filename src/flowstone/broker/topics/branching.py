@@ -70,7 +70,7 @@ class TopicBranches:
         self._under_way: dict[BranchRequest, asyncio.Task[BranchedTopic]] = {}
 
     def begin(self, request: BranchRequest) -> asyncio.Task[BranchedTopic]:
-        """Start a branch, or return the task of an identical request that is under way.
+        """Start a branch, or return the task of an identical running request.
 
         The task raises ApiError.
         """
@@ -92,7 +92,7 @@ class TopicBranches:
             logger.warning("branch %s of %s could not be made: %s", request.target, request.source, error)
 
     def stop(self) -> None:
-        """Cancel the branches under way; the next start removes their files."""
+        """Cancel branches that are being created; the next start removes their files."""
         for task in self._under_way.values():
             task.cancel()
 
@@ -120,7 +120,7 @@ class TopicBranches:
         return BranchedTopic(topic_id, _branched(len(partitions), staged), group_ids, took_ms)
 
     async def _check_name(self, request: BranchRequest, source: TopicImage, topic_id: bytes) -> None:
-        """Raise ApiError if the branch cannot be made now, considering other branches under way."""
+        """Raise ApiError if the branch cannot be created now, considering branches that are being created."""
 
         def decide(image: ClusterImage) -> tuple[Sequence[MetadataRecord], None]:
             branch_topic(image, source, request.target, topic_id, broker_config(image, self._services.config))

@@ -57,7 +57,7 @@ class _Restoring:
         self.topic_id = random_id()
 
     async def check_name(self) -> None:
-        """Raise ApiError if the topic cannot be created now, considering other requests under way."""
+        """Raise ApiError if the topic cannot be created now, considering other running requests."""
         await self._services.metadata.change(lambda image: ((), self._decide(image)))
 
     def _decide(self, image: ClusterImage) -> TopicCreated:

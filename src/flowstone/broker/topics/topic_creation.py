@@ -28,7 +28,7 @@ class _Budget:
         self._taken = 0
 
     def left(self, part: Sequence[object]) -> int:
-        """Return how many partitions this part may create, whatever was decided about it before."""
+        """Return how many partitions this part may create, ignoring earlier decisions about it."""
         if part is not self._part:
             self._left -= self._taken
             self._part, self._taken = part, 0
@@ -46,7 +46,9 @@ async def create_in_parts(
     timeout_ms: int = CHANGE_TIMEOUT_MS,
     validate_only: bool = False,
 ) -> list[TopicResult]:
-    """Create topics in parts. Names that collide with each other are noticed on creation, not on mere validation."""
+    """Create topics in parts. Names that collide with each other are detected only when topics are created, not by
+    validation.
+    """
     times = Counter(topic.name for topic in topics)
     budget = _Budget()
 

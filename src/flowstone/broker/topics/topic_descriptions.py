@@ -89,6 +89,6 @@ def _leader_as_seen(
 
 
 def _offline_replicas(image: ClusterImage, partition: PartitionImage) -> list[int]:
-    """Return the replicas on brokers that are gone or fenced."""
+    """Return the replicas on brokers that are unregistered or fenced."""
     brokers = image.brokers
     return [node_id for node_id in partition.replicas if node_id not in brokers or brokers[node_id].is_fenced]

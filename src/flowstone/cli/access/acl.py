@@ -77,13 +77,13 @@ Operation = Annotated[
     list[str] | None,
     typer.Option(metavar="OPERATION", help="read, write, create, delete, alter, describe, all...; repeatable."),
 ]
-Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="The client's IP address; * or nothing: any.")]
-Deny = Annotated[bool, typer.Option("--deny", help="A rule that denies; it wins over all that allow.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="The names are the beginnings of names.")]
+Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="The client's IP address; default: any.")]
+Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allow; a rule that denies takes precedence.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="Treat the names as prefixes.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Say who may do what: add, list and remove access rules.", rich_markup_mode=None)
+    group = typer.Typer(help="Add, list and remove access rules (ACLs).", rich_markup_mode=None)
     group.command("add")(add)
     group.command("list")(list_rules)
     group.command("remove")(remove)
@@ -105,7 +105,7 @@ def add(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Add a rule for each named resource and operation: allow, or with --deny deny, a user to do it."""
+    """Allow, or with --deny forbid, a user operations on resources: one rule per resource and operation."""
     who = _principal(user, principal)
     if who is None:
         raise CommandError("whom is the rule for? Name a user with --user, or all of them with --user '*'")
@@ -161,7 +161,7 @@ def list_rules(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Print the rules: all, or those that concern the named resources, also by prefix or *."""
+    """Print all rules, or those that apply to the named resources, including rules for prefixes and *."""
     who = _principal(user, principal)
     resources = list(_resources(topic, group, transactional_id, token_owner, cluster))
     filters = [AclFilter(kind, name, MATCH_PATTERN, who) for kind, name in resources] or [AclFilter(principal=who)]
@@ -200,7 +200,7 @@ def remove(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Remove the rules that the options name; what is not named matches every rule."""
+    """Remove the rules that match all given options."""
     who = _principal(user, principal)
     resources = list(_resources(topic, group, transactional_id, token_owner, cluster))
     wanted: list[tuple[ResourceType | None, str | None]] = [*resources] or [(None, None)]
@@ -283,7 +283,7 @@ def _operation(text: str, kind: ResourceType | None) -> int:
             return each
     named = ", ".join(each.name.lower().replace("_", "-") for each in known)
     what = f"a {_kind_text(kind)}" if kind is not None else "a rule"
-    raise CommandError(f"{text!r} is no operation of {what}: use all, {named}")
+    raise CommandError(f"{text!r} is not an operation of {what}: use all, {named}")
 
 
 def _described(answer: DescribeAclsResponse) -> Iterator[Acl]:

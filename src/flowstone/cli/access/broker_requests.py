@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from flowstone.cli.common.clients import REQUEST_TIMEOUT_S, check_reachable
-from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.errors import CommandError, refused
 from flowstone.client import ClientError
 from flowstone.client.brokers import Brokers
 from flowstone.errors import ErrorCode
@@ -37,7 +37,7 @@ class AnyBroker:
         try:
             return self._brokers.ask_any(request, kind, REQUEST_TIMEOUT_S)
         except ClientError as error:
-            raise CommandError(f"no answer from {self._bootstrap} ({error}): see whether it is a broker") from None
+            raise CommandError(f"no answer from {self._bootstrap} ({error}): check that it is a broker") from None
 
 
 def check(code: int, message: str | None) -> None:
@@ -48,4 +48,4 @@ def check(code: int, message: str | None) -> None:
             "authorizer.class.name=StandardAuthorizer, and name yourself in super.users"
         )
     if code:
-        raise CommandError(f"the broker refused: {message or ErrorCode(code).name}")
+        raise refused(code, message)

@@ -22,7 +22,7 @@ ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="The profile's 
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Name connections, for --profile: add, list and remove them.", rich_markup_mode=None)
+    group = typer.Typer(help="Add, list and remove profiles: named connections for --profile.", rich_markup_mode=None)
     group.command("add")(add)
     group.command("list")(list_profiles)
     group.command("remove")(remove)
@@ -35,7 +35,8 @@ def add(
         str | None, typer.Option("--config", metavar="FILE", help="A client's properties file, which is copied.")
     ] = None,
     servers: Annotated[
-        str | None, typer.Option("--servers", metavar="HOST:PORT", help="The brokers, instead of the file's.")
+        str | None,
+        typer.Option("--servers", metavar="HOST:PORT", help="The brokers' addresses, instead of those in the file."),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a profile of this name.")] = False,
 ) -> None:
@@ -68,7 +69,7 @@ def list_profiles(json_output: JsonOutput = False) -> None:
 
 
 def remove(name: ProfileName) -> None:
-    """Forget a profile."""
+    """Remove a profile."""
     path = profile_path(name)
     with system_errors(str(path)):
         if not path.exists():

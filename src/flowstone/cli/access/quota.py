@@ -58,7 +58,7 @@ _Entity = dict[str, str | None]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Limit how fast clients may be: set, list and remove quotas.", rich_markup_mode=None)
+    group = typer.Typer(help="Set, list and remove quotas, which limit the rates of clients.", rich_markup_mode=None)
     group.command("set")(set_quota)
     group.command("list")(list_quotas)
     group.command("remove")(remove)
@@ -76,15 +76,15 @@ def set_quota(
     default_client_id: DefaultClientId = False,
     ip: Address = None,
     default_ip: DefaultAddress = False,
-    produce: Annotated[float | None, _rate("BYTES", "Bytes per second that it may send to a broker.")] = None,
-    fetch: Annotated[float | None, _rate("BYTES", "Bytes per second that it may fetch from a broker.")] = None,
-    request: Annotated[float | None, _rate("PERCENT", "Percent of a broker's time for its requests.")] = None,
-    mutations: Annotated[float | None, _rate("N", "Partitions per second that it may create or delete.")] = None,
+    produce: Annotated[float | None, _rate("BYTES", "Bytes per second that a client may send to a broker.")] = None,
+    fetch: Annotated[float | None, _rate("BYTES", "Bytes per second that a client may fetch from a broker.")] = None,
+    request: Annotated[float | None, _rate("PERCENT", "Percent of a broker's time for requests.")] = None,
+    mutations: Annotated[float | None, _rate("N", "Partitions per second that a client may create or delete.")] = None,
     connections: Annotated[float | None, _rate("N", "Connections per second from an address (--ip).")] = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Set quotas of a user, a client id, both together, or an address; those that are not named stay."""
+    """Set quotas of a user, a client id, both together, or an address. Quotas that are not named do not change."""
     entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
     given = dict(zip(KEYS, (produce, fetch, request, mutations, connections), strict=True))
     values = {KEYS[option]: value for option, value in given.items() if value is not None}

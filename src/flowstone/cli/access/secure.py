@@ -25,6 +25,7 @@ from flowstone.authentication.scram import (
 )
 from flowstone.broker.network.listeners import check_port, is_number
 from flowstone.cli.access.user import ITERATIONS, SALT_RANDOM_BYTES
+from flowstone.cli.common.clients import DEFAULT_PORT
 from flowstone.cli.common.errors import CommandError, system_errors
 from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.config.properties import format_properties
@@ -33,6 +34,7 @@ from flowstone.ports.secret_files import write_secret
 
 ALWAYS_HOSTS = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::")
+ALONE = "127.0.0.1"
 HOST_CHARACTERS_MAX = 253
 BROKER_USER = "flowstone-broker"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -49,17 +51,25 @@ def register(app: typer.Typer) -> None:
 
 def init(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A new or empty directory for the files.")],
-    user: Annotated[str, typer.Option(metavar="NAME", help="The user who may do everything.")] = "admin",
+    user: Annotated[
+        str, typer.Option(metavar="NAME", help="The name of the admin user, who has all permissions.")
+    ] = "admin",
     host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A name or address by which clients reach the broker; repeatable."),
     ] = None,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="The address to listen on.")] = "127.0.0.1:9092",
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The address to listen on: by default 0.0.0.0:9092 with --host, and 127.0.0.1:9092 without.",
+        ),
+    ] = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Create certificates, an admin user, a server.properties for `flowstone up` and a client.properties."""
     hosts = list(dict.fromkeys(host or ()))
-    address = _parsed(listen)
+    address = _parsed(f"{EVERYWHERE[0] if hosts else ALONE}:{DEFAULT_PORT}" if listen is None else listen)
     _check(user, hosts)
     told = hosts[0] if hosts else "localhost"
     path = Path(directory).absolute()

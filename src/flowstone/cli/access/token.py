@@ -68,7 +68,9 @@ def register(app: typer.Typer) -> None:
 
 
 def create(
-    owner: Annotated[str, typer.Option(metavar="USER", help="For whom the token stands; default: yourself.")] = "",
+    owner: Annotated[
+        str, typer.Option(metavar="USER", help="The user as whom the token logs in; default: yourself.")
+    ] = "",
     renewer: Annotated[
         list[str] | None, typer.Option(metavar="USER", help="Another user who may renew the token; repeatable.")
     ] = None,
@@ -131,12 +133,13 @@ def list_tokens(
 def renew(
     token: TokenId,
     hours: Annotated[
-        float | None, typer.Option(help="How long from now it is to last; default: as long as the broker allows.")
+        float | None,
+        typer.Option(help="Hours from now until the token expires; default: as long as the broker allows."),
     ] = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Put off the expiry of a token."""
+    """Extend the time until a token expires."""
     period_ms = LONGEST if hours is None else _milliseconds(hours)
     request = RenewDelegationTokenRequest(hmac=_hmac(bootstrap, token), renew_period_ms=period_ms)
     with AnyBroker(bootstrap) as broker:
@@ -147,12 +150,14 @@ def renew(
 
 def expire(
     token: TokenId,
-    hours: Annotated[float | None, typer.Option(help="How long from now it is to last; default: no longer.")] = None,
+    hours: Annotated[
+        float | None, typer.Option(help="Hours from now until the token expires; default: at once.")
+    ] = None,
     yes: Yes = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Let a token expire, at once or sooner than it would."""
+    """Expire a token at once, or after --hours."""
     period_ms = AT_ONCE if hours is None else _milliseconds(hours)
     token_hmac = _hmac(bootstrap, token)
     if hours is None and not yes:

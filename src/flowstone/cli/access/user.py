@@ -55,7 +55,7 @@ def add(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Add a user, or change a user's password. Connections of the user that are logged in stay."""
+    """Add a user, or change a user's password. Existing connections of the user stay open."""
     chosen = _mechanism(mechanism)
     secret = _password(password, password_file)
     salt = salt_text(token_bytes(SALT_RANDOM_BYTES))
@@ -86,7 +86,7 @@ def list_users(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_B
 def remove(
     name: UserName, yes: Yes = False, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 ) -> None:
-    """Remove a user, who can then log in no more. Connections of the user that are logged in stay."""
+    """Remove a user, who can then no longer log in. Existing connections of the user stay open."""
     mechanisms = _described(bootstrap, name).get(name, [])
     if not mechanisms:
         raise CommandError(f"there is no user {name}; see `flowstone user list`")

@@ -23,7 +23,10 @@ PARTITION_COLUMNS = ("topic", "partition", "leader", "replicas", "in-sync", "wha
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="See and change what the brokers of a cluster do.", rich_markup_mode=None)
+    group = typer.Typer(
+        help="Show a cluster's brokers, move partitions and leadership, and change feature levels.",
+        rich_markup_mode=None,
+    )
     group.command("status")(status)
     group.command("elect")(elect)
     group.command("reassign")(reassign)
@@ -40,7 +43,7 @@ def status(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show the brokers, what each leads and holds, and how many partitions have problems."""
+    """Show the brokers with their leaders and replicas, and the number of partitions with problems."""
     with ClusterReader(bootstrap) as reader:
         state = reader.read()
     unwell = [each for each in state.partitions if problems(each)]

@@ -23,15 +23,18 @@ from flowstone.cluster.decisions.elections import ElectionType
 
 
 def drain(
-    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=BROKER_MAX, help="The broker's number.")],
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=BROKER_MAX, help="The broker's node id.")],
     replicas: Annotated[
-        bool, typer.Option("--replicas", help="Move its replicas to other brokers too, and wait for that.")
+        bool,
+        typer.Option(
+            "--replicas", help="Also move the broker's replicas to other brokers, and wait until they are moved."
+        ),
     ] = False,
     throttle_bytes: Throttle = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Take the leaderships of a broker away, and with --replicas everything it holds."""
+    """Move leadership away from a broker, and with --replicas all its replicas."""
     with ClusterReader(bootstrap) as reader:
         state = reader.read()
         if broker not in state.brokers:

@@ -30,7 +30,7 @@ def elect(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Give leadership back to the preferred replicas, the first of each partition."""
+    """Make the preferred replica of each partition, the first in its list, leader again."""
     if unclean and not yes:
         confirm(
             "a partition whose in-sync replicas are all gone gets another replica as its leader: every record that one "

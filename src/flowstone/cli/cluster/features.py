@@ -29,7 +29,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether the chang
 
 
 def make_group() -> typer.Typer:
-    group = typer.Typer(help="See and change the feature levels that all brokers use.", rich_markup_mode=None)
+    group = typer.Typer(help="Show and change the feature levels that all brokers use.", rich_markup_mode=None)
     group.command("describe")(describe)
     group.command("upgrade")(upgrade)
     group.command("downgrade")(downgrade)
@@ -37,7 +37,7 @@ def make_group() -> typer.Typer:
 
 
 def describe(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Show each feature's finalized level, and the levels that the broker asked supports."""
+    """Show each feature's finalized level, and the levels that the broker supports."""
     request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
     with ClusterReader(bootstrap) as reader:
         answer = reader.ask(request, ApiVersionsResponse)
@@ -71,7 +71,7 @@ def upgrade(
 def downgrade(
     levels: Levels,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Even if metadata that only the higher level can hold is lost.")
+        bool, typer.Option("--unsafe", help="Downgrade even if metadata that needs the higher level is lost.")
     ] = False,
     dry_run: DryRun = False,
     json_output: JsonOutput = False,

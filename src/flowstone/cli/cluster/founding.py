@@ -21,17 +21,18 @@ from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.system_files import SystemFiles
 
 Data = Annotated[
-    str, typer.Option("--data", metavar="DIR", help="The stopped broker's data directory, or several with commas.")
+    str,
+    typer.Option("--data", metavar="DIR", help="The stopped broker's data directory, or several separated by commas."),
 ]
 ZooKeeper = Annotated[
-    str, typer.Option("--zookeeper", metavar="HOST:PORT", help="The ensemble, several servers with commas.")
+    str, typer.Option("--zookeeper", metavar="HOST:PORT", help="The servers of the ensemble, separated by commas.")
 ]
 
 Write = Callable[[str, LocalCopy, Clock], ClusterImage]
 
 
 def found(data: Data, zookeeper: ZooKeeper, json_output: JsonOutput = False) -> None:
-    """Make a single broker, which is stopped, the first of a cluster: its topics go into an empty ZooKeeper."""
+    """Make a stopped single broker the first of a cluster: copy its metadata into an empty ZooKeeper."""
     from flowstone.cluster.zookeeper.founding import found_from_file_home
 
     image = _write(found_from_file_home, data, zookeeper)
@@ -44,7 +45,7 @@ def found(data: Data, zookeeper: ZooKeeper, json_output: JsonOutput = False) -> 
 
 
 def restore_metadata(data: Data, zookeeper: ZooKeeper, yes: Yes = False, json_output: JsonOutput = False) -> None:
-    """Give an empty ZooKeeper, which has lost its data, the copy that a stopped broker of the cluster has."""
+    """Restore the cluster's metadata in an empty ZooKeeper from the copy of a stopped broker."""
     from flowstone.cluster.zookeeper.founding import restore_from_local_copy
 
     if not yes:
@@ -52,8 +53,8 @@ def restore_metadata(data: Data, zookeeper: ZooKeeper, yes: Yes = False, json_ou
         version = copy.load().version
         copy.close()
         confirm(
-            f"this copy goes to change {version} of the cluster's metadata, and what came after that is forgotten: "
-            "restore from the broker whose copy goes furthest"
+            f"this copy ends at change {version} of the cluster's metadata, and later changes would be lost: "
+            "restore from the broker with the newest copy"
         )
     image = _write(restore_from_local_copy, data, zookeeper)
     if json_output:

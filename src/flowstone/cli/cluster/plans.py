@@ -51,7 +51,7 @@ def plan_spread(
 def plan_empty(
     partitions: Sequence[PartitionState], broker: int, others: Sequence[int], racks: Racks, counts: Counter[int]
 ) -> Plan:
-    """Move every replica on `broker` to one of the others, of which `counts` tells how many replicas they have."""
+    """Plan to move every replica on `broker` to one of the others; `counts` is their number of replicas."""
     plan: Plan = {}
     placing = _Placing(others, racks)
     placing.counts = Counter(counts)

@@ -63,7 +63,7 @@ def reassign(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Move partitions to other brokers. Records are copied first; the old replicas go when the new are in sync."""
+    """Move partitions to other brokers. Records are copied first, then the old replicas are removed."""
     choice = Choice(topic or [], partition or [], brokers, replication_factor, file)
     is_planned = (brokers is not None or file is not None) and not cancel
     if not (is_planned or cancel or wait) or (cancel and brokers is not None):
@@ -95,7 +95,7 @@ def _plan(state: ClusterState, choice: Choice) -> Plan:
     partitions = state.of_topics(choice.topics)
     if choice.partitions:
         if len(choice.topics) != 1:
-            raise CommandError("--partition is one of a topic's: name it with --topic")
+            raise CommandError("--partition needs --topic, the topic of the partition")
         wanted = [each for each in partitions if each.partition.partition in choice.partitions]
         if len(wanted) < len(set(choice.partitions)):
             raise CommandError(f"{choice.topics[0]} has partitions 0 to {len(partitions) - 1}: name some of these")

@@ -13,10 +13,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from flowstone.cli.common.clients import REQUEST_TIMEOUT_S, connect
-from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.errors import CommandError, refused
 from flowstone.client import ClientError
 from flowstone.client.brokers import Brokers
-from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
@@ -77,7 +76,7 @@ class PartitionState:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Return the brokers of the replicas, or those after the move that is under way."""
+        """Return the brokers of the replicas, or the target brokers if a move is in progress."""
         return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
 
 
@@ -131,7 +130,7 @@ class ClusterReader:
         try:
             return self._brokers.ask_any(request, kind, REQUEST_TIMEOUT_S)
         except ClientError as error:
-            raise CommandError(f"no answer from {self.bootstrap} ({error}): see whether it is a broker") from None
+            raise CommandError(f"no answer from {self.bootstrap} ({error}): check that it is a broker") from None
 
     def read(self) -> ClusterState:
         cluster = self.ask(DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse)
@@ -198,4 +197,4 @@ class ClusterReader:
 
 def check(code: int, message: str | None) -> None:
     if code:
-        raise CommandError(f"the broker refused: {message or ErrorCode(code).name}")
+        raise refused(code, message)

@@ -14,11 +14,11 @@ from flowstone.wire.messages import UnregisterBrokerRequest, UnregisterBrokerRes
 
 
 def unregister(
-    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=BROKER_MAX, help="The broker's number.")],
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=BROKER_MAX, help="The broker's node id.")],
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Forget a broker that is gone for good. It must be dead, and hold no replicas any more."""
+    """Remove a broker from the cluster's metadata for good. It must be stopped and have no replicas."""
     with ClusterReader(bootstrap) as reader:
         answer = reader.ask(UnregisterBrokerRequest(broker_id=broker), UnregisterBrokerResponse)
     check(answer.error_code, answer.error_message)

@@ -14,7 +14,7 @@ import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]
 
-from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.errors import CommandError, refused
 from flowstone.client.security import default_security
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -98,10 +98,10 @@ def explain(error: KafkaError | KafkaException, bootstrap: str) -> CommandError:
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     if cause.code() in _UNREACHABLE:
         return CommandError(
-            f"no answer from {bootstrap} in time: see whether it is a broker, what it logs, and whether "
-            "it needs encryption or a login (--config FILE)"
+            f"no answer from {bootstrap} in time: check that it is a broker, see its log, and check whether it needs "
+            "encryption or a login (--config FILE)"
         )
-    return CommandError(f"the broker refused: {cause.str() or cause.name()}")
+    return refused(cause.code(), cause.str() or cause.name())
 
 
 def fetch_metadata(admin: AdminClient, bootstrap: str) -> ClusterMetadata:

@@ -119,7 +119,7 @@ def _is_default(context: typer.Context, parameter: str) -> bool:
 
 
 def use(config: str | None, profile: str | None) -> str | None:
-    """Connect as the file or the profile says; return the servers that it names, or None. Raises CommandError."""
+    """Use the connection properties of the file or the profile; return its servers, or None. Raises CommandError."""
     if config is not None and profile is not None:
         raise CommandError("--config and --profile: name one of them, not both")
     global _http_token, _file
@@ -161,7 +161,7 @@ def profile_directory() -> Path:
 def profile_path(name: str) -> Path:
     """Return the file of a profile. Raises CommandError if the name is unusable."""
     if not PROFILE_NAME.fullmatch(name):
-        raise CommandError(f"{name!r} is no name of a profile: use letters, digits, dots, dashes and underscores")
+        raise CommandError(f"{name!r} is not a profile name: use letters, digits, dots, dashes and underscores")
     return profile_directory() / f"{name}.properties"
 
 

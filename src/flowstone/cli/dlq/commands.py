@@ -31,13 +31,14 @@ NOTHING = "-"
 SHOWN_DEFAULT, SHOWN_MAX = 50, 1_000_000
 
 Place = Annotated[
-    str, typer.Argument(metavar="TOPIC[/PARTITION[@OFFSET]]", help="All letters, those of a partition, or one.")
+    str,
+    typer.Argument(metavar="TOPIC[/PARTITION[@OFFSET]]", help="All letters of a topic, those of a partition, or one."),
 ]
 OfGroup = Annotated[str | None, typer.Option("--group", metavar="G", help="Only letters of this share group.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="See dead letters of share groups, retry them or drop them.", rich_markup_mode=None)
+    group = typer.Typer(help="Show, retry and drop dead letters of share groups.", rich_markup_mode=None)
     group.command("list")(list_letters)
     group.command("show")(show)
     group.command("retry")(retry)
@@ -98,14 +99,18 @@ def retry(
     place: Place,
     group: OfGroup = None,
     even_old: Annotated[
-        bool, typer.Option("--even-old", help="Also letters so old that brokers may have forgotten a retry.")
+        bool,
+        typer.Option(
+            "--even-old", help="Also retry letters that are so old that brokers may no longer know of earlier retries."
+        ),
     ] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write the records of open dead letters back to the partitions that they come from, each once.
 
-    Headers tell their history. The record comes from the letter, or if it has only headers, from the source topic.
+    Headers of the new record contain its history. If a letter has only headers, its record is read from the source
+    topic.
     """
     with DeadLetterQueue(bootstrap, place) as queue:
         done = _settled(queue, group, place, is_retry=True, even_old=even_old)
@@ -136,7 +141,7 @@ def drop(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Settle open dead letters without a retry. Their records stay in the queue until its retention deletes them."""
+    """Mark open dead letters as settled without a retry. Their records stay until retention deletes them."""
     with DeadLetterQueue(bootstrap, place) as queue:
         if not yes:
             count = sum(is_open for _letter, is_open in _letters(queue, group, with_settled=False))

@@ -23,7 +23,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Content(NamedTuple):
-    """What is written back of a record."""
+    """The key, value and headers of a record that is written back."""
 
     key: bytes | None
     value: bytes | None
@@ -72,7 +72,7 @@ class Letter(NamedTuple):
 
     @property
     def has_content(self) -> bool:
-        """Whether the record was copied. One without key, value and headers counts as not copied."""
+        """True if the letter has the record's content; a letter without key, value and headers has none."""
         return self.content != (None, None, ())
 
     def retried(self, content: Content) -> Content:

@@ -53,7 +53,7 @@ class DeadLetterQueue:
             raise explain(error, self.bootstrap) from None
 
     def settled(self, partition: TopicPartition) -> Settled | None:
-        """Return which letters are settled, None if nothing is remembered of the partition."""
+        """Return which letters of the partition are settled, or None if no offset is committed."""
         asked = [confluent_kafka.TopicPartition(*partition)]
         [found] = self.consumer.committed(asked, timeout=REQUEST_TIMEOUT_S)
         if found.error is not None:
@@ -100,7 +100,7 @@ def messages(consumer: Consumer, bootstrap: str) -> Iterator[Message]:
         while (first := consumer.poll(POLL_S)) is None:
             waited_s += POLL_S
             if waited_s >= SILENCE_MAX_S:
-                raise CommandError(f"no records from {bootstrap} for {SILENCE_MAX_S:.0f} s: see what the broker logs")
+                raise CommandError(f"no records from {bootstrap} for {SILENCE_MAX_S:.0f} s: see the broker's log")
         waited_s = 0.0
         for message in [first, *consumer.consume(RECORDS_PER_CALL, 0)]:
             error = message.error()

@@ -1,4 +1,4 @@
-"""Which letters of a partition are settled, that is retried or dropped: all before an offset, and some after it.
+"""The settled (retried or dropped) letters of a partition: all before an offset, and some after it.
 
 The offset is the one that the queue's group has committed. The others are ranges in the commit's metadata, such as
 `settled 7 9-12`.
@@ -18,7 +18,7 @@ _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
 
 class Settled:
     def __init__(self, next_offset: int, metadata: str = "") -> None:
-        """Metadata that somebody else has written says nothing."""
+        """Parse a commit's metadata; metadata that another program has written is ignored."""
         self.next_offset = next_offset
         self._ranges: list[tuple[int, int]] = []
         word, *texts = metadata.split() or [""]

@@ -58,7 +58,7 @@ class Problem(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one transaction settles."""
+    """The letters that one transaction settles."""
 
     partition: TopicPartition
     letters: list[Letter]
@@ -72,7 +72,7 @@ class Batch(NamedTuple):
 
 class Settling:
     def __init__(self, queue: DeadLetterQueue, *, is_retry: bool, even_old: bool) -> None:
-        """Begin: a retry or drop of the queue that still runs is ended."""
+        """Begin to settle letters of the queue, and end any other retry or drop of this queue that still runs."""
         self._queue, self._is_retry, self._even_old = queue, is_retry, even_old
         self.settled_count, self.problem_count = 0, 0
         self.problems: list[Problem] = []
@@ -143,7 +143,7 @@ class Settling:
         return True
 
     def _write_of(self, letter: Letter) -> tuple[TopicPartition, Content] | str:
-        """Return what is written back and where, or why it cannot be."""
+        """Return the partition and content to write back, or why that is not possible."""
         if letter.origin is None:
             return "its headers do not say where it comes from"
         source, offset = letter.origin
@@ -190,7 +190,7 @@ class Settling:
         return CommandError(f"{first} to {last} stay open, after {done} that this command has settled: {reason}")
 
     def _remembered_from_ms(self) -> float:
-        """Return the time since when every commit is remembered."""
+        """Return the time since which brokers have kept every commit."""
         admin: AdminClient = self._admin
         broker = next(iter(fetch_metadata(admin, self._queue.bootstrap).brokers))
         resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))

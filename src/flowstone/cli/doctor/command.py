@@ -41,7 +41,7 @@ def doctor(
     ] = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """Check this machine, the data directory and the broker. Exit status 1 for real problems, not for warnings."""
+    """Check this machine, the data directory and the broker. Exit status: 1 for problems, 0 for warnings alone."""
     findings = [
         check_python(),
         check_versions(),

@@ -32,7 +32,7 @@ class GroupPages:
         return [each for each in self._ask(group_id).values() if each.type == SHARE]
 
     def _ask(self, group_id: str | None) -> dict[str, GroupStatus]:
-        """Return what the pages tell of one group or of all."""
+        """Return the state of one group, or of all, from the brokers' HTTP pages."""
         one = "" if group_id is None else f"?group={quote(group_id, safe='')}"
         told: dict[str, GroupStatus] = {}
         for address in self._addresses:

@@ -57,7 +57,7 @@ class GroupReader:
         return sorted(each.group_id for each in listed.valid)
 
     def read_all(self) -> list[GroupStatus]:
-        """Return all groups by name, without those that are deleted meanwhile."""
+        """Return all groups by name, without groups that were deleted while they were read."""
         return self._read(self.names())
 
     def read(self, group_id: str) -> GroupStatus:

@@ -41,7 +41,7 @@ def partition_rows(group: GroupStatus, with_times: bool) -> list[list[str]]:
 
 
 def _last_cell(group: GroupStatus, partition: PartitionLag, clients: dict[str, str]) -> str:
-    """Return the member that reads the partition; of a share group, whose members share it, what is in flight."""
+    """Return the member that reads the partition, or for a share group the number of records in flight."""
     if group.type == SHARE:
         return number(partition.in_flight)
     return _short(partition.member_id, clients) if partition.member_id is not None else NOTHING
@@ -58,7 +58,7 @@ def member_rows(group: GroupStatus) -> list[list[str]]:
 
 
 def member_table(group: GroupStatus) -> tuple[Sequence[str], list[list[str]]]:
-    """Return the columns and rows of a group's members; those of a consumer group have what they must give up."""
+    """Return the table of a group's members; for a consumer group it includes the partitions to be revoked."""
     rows = member_rows(group)
     if not any(member.state for member in group.members):
         return MEMBER_COLUMNS, rows

@@ -120,7 +120,7 @@ def _print_report(report: PartitionReport, *, json_output: bool) -> None:
 def _locked(data_directory: str) -> Iterator[None]:
     """Lock the directory, so that nothing else uses it."""
     if not os.path.isdir(data_directory):
-        raise CommandError(f"{data_directory} is no directory: name the broker's data directory")
+        raise CommandError(f"{data_directory} is not a directory: name the broker's data directory")
     try:
         lock = SystemFiles().lock(f"{data_directory}/{LOCK_FILE}")
     except BlockingIOError:

@@ -48,7 +48,7 @@ def dump(
     records: Annotated[bool, typer.Option("--records", help="Print each batch's records too.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Print the batches of a log file, aborted transactions, remembered producers, and any damage. Changes nothing."""
+    """Print the batches of a log file, aborted transactions, producer states, and any damage. Changes nothing."""
     with system_errors(path):
         if is_transaction_file(path):
             damaged = _dump_entries([path], json_output=json_output)

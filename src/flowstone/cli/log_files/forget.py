@@ -34,12 +34,12 @@ def forget(
         directories = [opened.enter_context(_open(path)) for path in data_directories]
         identities = [each.identity for each in directories if each.identity is not None]
         if any(identity.directory_id == directory_id for identity in identities):
-            raise CommandError(f"the directory with id {directory_id} is among those that are left")
+            raise CommandError(f"the directory with id {directory_id} is one of the remaining directories")
         if not any(directory_id in identity.known_ids for identity in identities):
             known = {each for identity in identities for each in identity.known_ids}
             missing = known - {identity.directory_id for identity in identities}
             raise CommandError(
-                f"no directory with id {directory_id} is missing, but {', '.join(sorted(missing)) or 'none'}"
+                f"no directory with id {directory_id} is missing; missing are: {', '.join(sorted(missing)) or 'none'}"
             )
         if not yes:
             raise CommandError(
@@ -66,7 +66,7 @@ def _open(path: str) -> Iterator[LogDirectory]:
         raise CommandError(str(fault)) from None
     try:
         if directory.identity is None:
-            raise CommandError(f"{path} is no data directory of a broker")
+            raise CommandError(f"{path} is not a data directory of a broker")
         yield directory
     finally:
         directory.close()

@@ -1,4 +1,4 @@
-"""What `flowstone log dump` shows of transactions: end markers, the state of transactional ids, and two kinds of files.
+"""Output of `flowstone log dump` about transactions: end markers, states of transactional ids, and two kinds of files.
 
 Transaction indexes (`.txnindex`) hold the aborted transactions of a segment, and producer snapshots (`.snapshot`) what
 a partition remembers of producers.

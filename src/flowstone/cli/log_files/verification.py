@@ -63,7 +63,7 @@ class DataDirectory:
 
     def __init__(self, path: str) -> None:
         if not os.path.isdir(path):
-            raise CommandError(f"{path} is no directory: name the broker's data directory")
+            raise CommandError(f"{path} is not a directory: name the broker's data directory")
         self.path = path
         self._directory = LogDirectory(SystemFiles(), path)
         self._found = set(self._directory.partitions())

@@ -21,7 +21,7 @@ def compact(
     sink: Annotated[str, typer.Option(metavar="NAME", help="Only the table of this sink.")] = "",
     json_output: JsonOutput = False,
 ) -> None:
-    """Compact the Delta and Iceberg tables of a pipeline, also while it runs, and delete files that nothing uses."""
+    """Compact the Delta and Iceberg tables of a pipeline, even while it runs, and delete unused files."""
     from flowstone.pipeline.operations.compact import compact as compact_tables
 
     with exit_statuses():

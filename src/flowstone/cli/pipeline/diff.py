@@ -38,7 +38,8 @@ def diff(
     start: From = "earliest",
     end: To = "latest",
     records: Annotated[
-        int, typer.Option(min=1, max=RECORDS_MAX, metavar="N", help="Read at most the last N of each partition.")
+        int,
+        typer.Option(min=1, max=RECORDS_MAX, metavar="N", help="Read at most the last N records of each partition."),
     ] = RECORDS_DEFAULT,
     examples: Annotated[
         int, typer.Option(min=0, max=EXAMPLES_MAX, metavar="N", help="Show N rows of each kind of difference.")
@@ -48,7 +49,7 @@ def diff(
     json_output: JsonOutput = False,
     bootstrap: PipelineBootstrap = "",
 ) -> None:
-    """Compare the rows that old and new code make of the same records. Nothing is written."""
+    """Compare the rows that the old and the new code produce from the same records. Nothing is written."""
     from flowstone.pipeline.engine.session import open_session, ship
     from flowstone.pipeline.operations.diff import diff as compare
     from flowstone.pipeline.operations.ranges import pin

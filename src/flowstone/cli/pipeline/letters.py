@@ -30,7 +30,9 @@ Cause = Annotated[str, typer.Option(metavar="CLASS", help="Only letters with thi
 
 
 def register(app: typer.Typer) -> None:
-    letters = typer.Typer(help="Dead letters: records that a pipeline could not process.", no_args_is_help=True)
+    letters = typer.Typer(
+        help="List, retry and drop dead letters: records that a pipeline could not process.", no_args_is_help=True
+    )
     letters.command("list")(list_letters)
     letters.command("show")(show)
     letters.command("retry")(retry)
@@ -93,15 +95,15 @@ def retry(
     all_letters: All = False,
     cause: Cause = "",
     to_source: Annotated[
-        bool, typer.Option("--to-source", help="Write them to the topics that they come from, as new records.")
+        bool, typer.Option("--to-source", help="Write the letters back to their source topics as new records instead.")
     ] = False,
     master: Master = "",
     json_output: JsonOutput = False,
     bootstrap: PipelineBootstrap = "",
 ) -> None:
-    """Process dead letters again with the pipeline as it is now, after a fix, into its sinks.
+    """Process dead letters again with the current pipeline and write their rows to its sinks.
 
-    Letters that fail again become new letters. The pipeline may be running meanwhile.
+    Letters that fail again become new letters. The pipeline may be running at the same time.
     """
     from flowstone.pipeline.engine.session import open_session, ship
     from flowstone.pipeline.operations.claims import beside_run

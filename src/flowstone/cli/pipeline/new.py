@@ -17,7 +17,7 @@ def new(
     directory: Directory,
     yaml: Annotated[bool, typer.Option("--yaml", help="Write pipeline.yaml instead of pipeline.py.")] = False,
 ) -> None:
-    """Write a working pipeline with a test into a new directory, to begin with."""
+    """Write a working example of a pipeline with a test into a new directory."""
     from flowstone.pipeline.operations.example import write_example
 
     with exit_statuses():

@@ -25,23 +25,23 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(directory: Directory, json_output: JsonOutput = False, bootstrap: PipelineBootstrap = "") -> None:
-    """Print what changed since the last run, which rows that changes, and which checkpoints can go on.
+    """Print what changed since the last run, the effect on rows, and which checkpoints can be continued.
 
-    Exit status 78 if a checkpoint cannot.
+    The exit status is 78 if a checkpoint cannot be continued.
     """
     from flowstone.pipeline.engine.declaring import declaration
     from flowstone.pipeline.engine.queries import plan_queries
     from flowstone.pipeline.engine.session import open_session
     from flowstone.pipeline.operations.plan import plan as compare
-    from flowstone.pipeline.state import Kind, StateStore
+    from flowstone.pipeline.state import StateStore
 
     with exit_statuses():
         model = load_model(directory, bootstrap)
         with StateStore(model.bootstrap, model.name) as store:
             state = store.load()
-        state.check_readable(Kind.DECLARATION)
+        before = state.query_names
         spark = open_session(model, "local[1]", is_brief=True)
-        found = compare(state.declaration, declaration(model, plan_queries(spark, model)))
+        found = compare(state.declaration, declaration(model, plan_queries(spark, model, before)))
     if json_output:
         print_document({"first_run": found.is_first, "can_continue": found.can_continue, **_lists(found)})
     else:

@@ -46,9 +46,9 @@ def replay(
     json_output: JsonOutput = False,
     bootstrap: PipelineBootstrap = "",
 ) -> None:
-    """Process a range of records again, into the sinks or aside. The pipeline may be running meanwhile.
+    """Process a range of records again. The pipeline may be running at the same time.
 
-    Rows are written in addition to those that are there.
+    Rows are written to the sinks, in addition to existing rows, or with --aside to other topics and tables.
     """
     from flowstone.pipeline.engine.session import open_session, ship
     from flowstone.pipeline.operations.claims import beside_run
@@ -107,9 +107,9 @@ def backfill(
     json_output: JsonOutput = False,
     bootstrap: PipelineBootstrap = "",
 ) -> None:
-    """Compute tables anew from their records with the pipeline as it is now, on the side, and swap them in.
+    """Recompute tables from their records with the current pipeline, then replace the old tables.
 
-    The pipeline must not be running. The old tables stay beside the new ones.
+    The pipeline must not be running. The old tables are kept under other names.
     """
     from flowstone.pipeline.engine.session import open_session, ship
     from flowstone.pipeline.operations.backfill import backfill as compute

@@ -31,14 +31,14 @@ def reset(
         list[str] | None, typer.Option(metavar="NAME", help="Only this query; repeatable. Default: all.")
     ] = None,
     save_as: Annotated[
-        str, typer.Option(metavar="NAME", help="The name of the point that is saved first. Default: with the time.")
+        str, typer.Option(metavar="NAME", help="The name of the saved point; default: a name with the time.")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
     yes: Yes = False,
     json_output: JsonOutput = False,
     bootstrap: PipelineBootstrap = "",
 ) -> None:
-    """Have a pipeline start again at a position. The state before is saved as a point, to which a reset can go back.
+    """Set the position at which a pipeline starts again. The previous state is saved as a point for a later reset.
 
     The pipeline must not be running. Rows of records that are read again are written again.
     """

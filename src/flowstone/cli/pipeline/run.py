@@ -30,19 +30,21 @@ def register(app: typer.Typer) -> None:
 
 def run(
     directory: Directory,
-    once: Annotated[bool, typer.Option("--once", help="Process what is there, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process the available records, then end.")] = False,
     master: Master = "",
     restarts: Annotated[
         int,
-        typer.Option(min=0, max=RESTARTS_MAX, metavar="N", help="How often a query may fail in a row before it ends."),
+        typer.Option(
+            min=0, max=RESTARTS_MAX, metavar="N", help="How often a query may fail in a row before the run ends."
+        ),
     ] = 10,
     json_output: JsonOutput = False,
     bootstrap: PipelineBootstrap = "",
 ) -> None:
     """Run a pipeline in the foreground until it is stopped with Ctrl-C or SIGTERM.
 
-    It stops between two micro-batches. Exit status: 0 it ended or was stopped, 75 it may work later (no broker, too
-    many failures, another run is alive), 78 it cannot run as it is declared, 1 anything else.
+    The run stops between two micro-batches. Exit status: 0: ended or stopped; 75: a problem that may be temporary (no
+    broker, too many failures, another run is active); 78: the declaration must be changed; 1: any other error.
     """
     from flowstone.pipeline.operations.run import Reporter, RunOptions
     from flowstone.pipeline.operations.run import run as run_pipeline
@@ -66,7 +68,7 @@ def _stop_on_signals(stopping: threading.Event) -> None:
 
 
 class _Output:
-    """What a run prints: a line at its start, one per failure, one per REPORT_INTERVAL_S with rows, one at its end."""
+    """The output of a run: a line at its start, per failure, per REPORT_INTERVAL_S with rows, and at its end."""
 
     REPORT_INTERVAL_S = 10.0
 

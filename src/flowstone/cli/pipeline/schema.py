@@ -12,7 +12,7 @@ def register(app: typer.Typer) -> None:
 
 
 def schema() -> None:
-    """Print the JSON Schema of pipeline.yaml, by which editors complete and check it."""
+    """Print the JSON Schema of pipeline.yaml, with which editors complete and check the file."""
     from flowstone.pipeline.authoring.json_schema import json_schema
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))

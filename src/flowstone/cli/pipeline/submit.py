@@ -23,9 +23,12 @@ def submit(
     directory: Directory,
     master: Annotated[str, typer.Option(metavar="URL", help="Spark's master: spark://..., yarn or k8s://...")] = "",
     deploy_mode: Annotated[
-        str, typer.Option(metavar="MODE", help="Where the driver runs: client (here) or cluster (not standalone).")
+        str,
+        typer.Option(
+            metavar="MODE", help="Where the driver runs: client (this machine) or cluster (not on standalone clusters)."
+        ),
     ] = "client",
-    once: Annotated[bool, typer.Option("--once", help="Process what is there, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process the available records, then end.")] = False,
     python: Annotated[str, typer.Option(metavar="PATH", help="The Python of the cluster's machines.")] = "",
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
@@ -34,11 +37,12 @@ def submit(
         list[str] | None, typer.Option(metavar="WORD", help="A further argument of spark-submit; repeatable.")
     ] = None,
     bundle: Annotated[
-        Path | None, typer.Option(metavar="NEW_DIR", help="Write what is needed there instead of running it.")
+        Path | None,
+        typer.Option(metavar="NEW_DIR", help="Write the files for a later submission to this new directory instead."),
     ] = None,
     bootstrap: PipelineBootstrap = "",
 ) -> None:
-    """Run a pipeline on a Spark cluster, or write a bundle that does.
+    """Submit a pipeline to a Spark cluster, or write a bundle of files for it.
 
     The exit status is that of spark-submit, which in client mode is that of `flowstone pipeline run`.
     """

@@ -62,7 +62,11 @@ def work(
     idle: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", min=0.001, max=SECONDS_MAX, callback=finite, help="End when nothing arrives for so long."
+            metavar="SECONDS",
+            min=0.001,
+            max=SECONDS_MAX,
+            callback=finite,
+            help="End when no record has arrived for this time.",
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

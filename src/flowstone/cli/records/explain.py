@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    place: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="For example orders/0@1234.")],
+    place: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="The record, such as orders/0@1234.")],
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

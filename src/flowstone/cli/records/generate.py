@@ -56,8 +56,8 @@ def generate_events(
 ) -> None:
     """Write realistic test events, as JSON with keys, to a topic: orders, clicks or device readings.
 
-    By default all are written at once, with times within the last hour, unless --start is given; with --rate they are
-    written live. Some are late: their event_time is minutes before the record's timestamp.
+    By default all events are written at once, with times within the last hour or from --start on; with --rate they are
+    written live. Some events are late: their event_time is minutes before the record's timestamp.
     """
     if kind not in KINDS:
         raise CommandError(f"there are no {kind}: choose one of {', '.join(KINDS)}")

@@ -82,7 +82,7 @@ def produce(
 ) -> None:
     """Write lines from standard input, or a file of JSON lines, CSV or Parquet, to a topic; print how many were stored.
 
-    In a file of objects or rows, each one becomes a record whose value is the object as JSON.
+    Each object or row of a file becomes a record whose value is the object as JSON.
     """
     if acks not in ACKS:
         raise CommandError(f"--acks {acks}: expected {', '.join(ACKS)}")
@@ -179,4 +179,4 @@ def _send_all(source: _Source, sender: Sender, interrupts: Interrupts) -> None:
             problem = error
         sender.finish()
     if problem is not None:
-        raise CommandError(f"{problem}; what came before it is stored ({counted(sender.stored, 'record')})")
+        raise CommandError(f"{problem}; the records before it are stored ({counted(sender.stored, 'record')})")

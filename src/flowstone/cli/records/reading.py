@@ -81,12 +81,14 @@ class Reader:
             waited_s += POLL_S
             if waited_s >= SILENCE_MAX_S and not follow:
                 reason = f"no records from {self._bootstrap} for {SILENCE_MAX_S:.0f} s"
-                raise CommandError(f"{reason}: see what the broker logs")
+                raise CommandError(f"{reason}: see the broker's log")
         return [first, *self._consumer.consume(RECORDS_PER_CALL, 0)]
 
     def _is_beyond(self, message: Message, open_partitions: set[int], follow: bool) -> bool:
         """Return whether the message must be ignored; mark partitions that are read to their end."""
         error, partition, offset = message.error(), message.partition(), message.offset()
+        if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return True  # the library asks for a coordinator of a group that is not used
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise explain(error, self._bootstrap)
         if follow:

@@ -88,7 +88,7 @@ def _milliseconds(value: Any, where: str) -> int:
             time_ms = int(datetime.fromisoformat(value).timestamp() * 1000)
         if 0 <= time_ms <= TIME_MS_MAX:
             return time_ms
-    raise CommandError(f"{where}: {value!r} is no time: expected milliseconds since 1970, or ISO 8601")
+    raise CommandError(f"{where}: {value!r} is not a time: expected milliseconds since 1970, or ISO 8601")
 
 
 def read_lines(file: BinaryIO, name: str, separator: bytes, shape: Shape) -> Records:

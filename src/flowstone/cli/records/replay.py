@@ -62,7 +62,7 @@ def replay(
 ) -> None:
     """Write a range of a topic's records to another topic, with the same keys, headers and timestamps.
 
-    If it was interrupted, the same command continues where it stopped.
+    After an interruption, run the same command again to continue.
     """
     factor = _read_speed(speed) if speed is not None else None
     bounds = [

@@ -95,7 +95,7 @@ class Sender:
         if failure is None or failure.code() == KafkaError._MSG_TIMED_OUT:
             return (
                 f"{self._bootstrap} did not take the next ones within {self._timeout_s:g} s: "
-                "see what it logs, and with `flowstone doctor` whether its disk is full"
+                "see its log, and check its disk with `flowstone doctor --data DIR`"
             )
         if failure.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return (

@@ -20,7 +20,9 @@ NOTHING = "-"
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="See share groups (queues), change their settings and offsets.", rich_markup_mode=None)
+    group = typer.Typer(
+        help="Show share groups (queues), and change their settings and offsets.", rich_markup_mode=None
+    )
     group.command("list")(list_groups)
     group.command("describe")(describe)
     group.command("alter")(alter)
@@ -44,7 +46,7 @@ def list_groups(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_
 
 
 def describe(group: GroupName, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Show a share group: where it is in each partition, its lag, and which members fetch from what."""
+    """Show a share group's start offset and lag in each partition, and its members with their partitions."""
     with ShareLink(bootstrap) as link:
         found, offsets = link.describe(group), link.offsets(group)
     if json_output:
@@ -92,7 +94,7 @@ def alter(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Change settings of a share group, such as share.record.lock.duration.ms; it need not exist yet."""
+    """Change settings of a share group, such as share.record.lock.duration.ms. The group need not exist yet."""
     settings = dict(_assignment(each) for each in set_values or ())
     if not settings and not unset:
         raise CommandError("nothing to change: give --set or --unset")
@@ -107,7 +109,7 @@ def alter(
 def delete(
     group: GroupName, yes: Yes = False, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 ) -> None:
-    """Delete a share group without members, with where it is in its topics."""
+    """Delete a share group without members and its offsets."""
     with ShareLink(bootstrap) as link:
         found, offsets = link.describe(group), link.offsets(group)
         if found.members:

@@ -36,9 +36,10 @@ def reset(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Set where a share group goes on in a topic. The group must have no members; it is made if there is none.
+    """Set the offsets from which a share group continues in a topic. The group must have no members.
 
-    Everything from there on counts as never delivered, also what the group has accepted.
+    All records from there on are delivered again, even those that the group has accepted. A group that does not exist
+    is created.
     """
     if sum((to_earliest, to_latest, to_timestamp is not None, to_offset is not None)) != 1:
         raise CommandError("give one of --to-earliest, --to-latest, --to-timestamp and --to-offset")

@@ -95,7 +95,7 @@ def _forecast(directory: dict[str, Any]) -> str:
     history, grown_bytes = duration(directory["history_seconds"]), directory["grown_bytes"]
     if directory["seconds_left"] is not None:
         full = duration(directory["seconds_left"])
-        return f"full in {full} if its logs grow on as in the last {history}, by {size_text(grown_bytes)}"
+        return f"full in {full} if its logs keep growing as in the last {history}, by {size_text(grown_bytes)}"
     if directory["filling_bytes_per_second"] > 0:
         return f"its logs grew by {size_text(grown_bytes)} in {history}, not full for a long time"
     return f"its logs did not grow in the last {history}"

@@ -37,17 +37,20 @@ def abort(
     producer_id: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, max=OFFSET_MAX, help="The transaction of this producer; without a place, everywhere."
+            metavar="N",
+            min=0,
+            max=OFFSET_MAX,
+            help="Abort the transaction of this producer; without PLACE, in all partitions.",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Even a transaction that its coordinator still has open.")
+        bool, typer.Option("--force", help="Abort the transaction even if its coordinator still has it open.")
     ] = False,
     yes: Yes = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Abort a hanging transaction, so that read_committed consumers go on. Its records are never delivered to them."""
+    """Abort a hanging transaction, so that read_committed consumers continue. They never receive its records."""
     where, offset = parse_place(place) if place is not None else (None, None)
     if offset is None and producer_id is None:
         raise CommandError(

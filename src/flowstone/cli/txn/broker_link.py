@@ -49,7 +49,7 @@ def _wait(deadline: RetryDeadline, error: Retriable, bootstrap: str) -> None:
     try:
         deadline.wait(error)
     except GaveUp:
-        raise CommandError(f"no answer from {bootstrap} in time ({error}): see what the brokers log") from None
+        raise CommandError(f"no answer from {bootstrap} in time ({error}): see the brokers' logs") from None
     except ClientError as last:  # a topic or partition that is gone
         raise CommandError(str(last)) from None
 

@@ -42,7 +42,7 @@ TransactionalId = Annotated[str, typer.Argument(metavar="TRANSACTIONAL-ID", help
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="See transactions, find those that hang, and abort them.", rich_markup_mode=None)
+    group = typer.Typer(help="Show transactions, find hanging transactions, and abort them.", rich_markup_mode=None)
     group.command("list")(list_transactions)
     group.command("describe")(describe)
     group.command("producers")(producers)
@@ -53,11 +53,12 @@ def register(app: typer.Typer) -> None:
 
 def list_transactions(
     state: Annotated[
-        list[str] | None, typer.Option(metavar="STATE", help="Only in this state, such as Ongoing; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="STATE", help="Only transactions in this state, such as Ongoing; repeatable."),
     ] = None,
     producer_id: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", min=0, max=OFFSET_MAX, help="Only of this producer id; repeatable."),
+        typer.Option(metavar="N", min=0, max=OFFSET_MAX, help="Only transactions of this producer id; repeatable."),
     ] = None,
     open_for: Annotated[
         float | None,
@@ -70,7 +71,8 @@ def list_transactions(
         ),
     ] = None,
     pattern: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Only transactional ids that match as a whole.")
+        str | None,
+        typer.Option(metavar="REGEX", help="Only transactional ids that this regular expression matches completely."),
     ] = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -102,7 +104,7 @@ def list_transactions(
 def describe(
     transactional_id: TransactionalId, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 ) -> None:
-    """Show the producer of a transactional id, its transaction, and where it holds up read_committed consumers."""
+    """Show the producer of a transactional id, its transaction, and where it delays read_committed consumers."""
     with BrokerLink(bootstrap) as link:
         found = Coordinators(link).describe(transactional_id)
         if found is None:
@@ -150,11 +152,11 @@ def _description(found: DescribedTransaction, now_ms: int) -> list[str]:
 
 
 def producers(
-    place: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION", help="For example orders/0.")],
+    place: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION", help="The partition, such as orders/0.")],
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show the producers that a partition remembers, and where their open transactions begin."""
+    """Show the producers whose state a partition stores, and the first offsets of their open transactions."""
     where = parse_partition(place)
     with BrokerLink(bootstrap) as link:
         found = PartitionLeaders(link).producers_of(where)

@@ -73,7 +73,7 @@ class Coordinators:
             answer = self._link.retry(ask)
         except Refused as error:
             if error.code is ErrorCode.INVALID_REGULAR_EXPRESSION:
-                raise CommandError(f"--pattern {pattern}: that is no regular expression of RE2") from None
+                raise CommandError(f"--pattern {pattern}: that is not a regular expression of RE2") from None
             raise
         if answer.unknown_state_filters:
             raise CommandError(f"--state {answer.unknown_state_filters[0]}: the broker knows no such state")
@@ -96,7 +96,7 @@ class Coordinators:
         return described.get(transactional_id)
 
     def describe_all(self, listed: Iterable[ListedTransaction]) -> dict[str, DescribedTransaction]:
-        """Return the states of listed transactional ids, without those that are gone or have moved meanwhile."""
+        """Return the states of listed transactional ids, without those that expired or moved meanwhile."""
         by_coordinator: dict[int, list[str]] = {}
         for each in listed:
             by_coordinator.setdefault(each.coordinator, []).append(each.transactional_id)

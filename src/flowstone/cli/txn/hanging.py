@@ -69,7 +69,7 @@ def find_hanging(
 ) -> None:
     """Find transactions that block read_committed consumers and that no coordinator will end."""
     if partition is not None and topic is None:
-        raise CommandError("--partition is one of a topic's: name it with --topic")
+        raise CommandError("--partition needs --topic, the topic of the partition")
     with BrokerLink(bootstrap) as link:
         leaders = PartitionLeaders(link)
         partitions = leaders.partitions(topic, partition)

@@ -123,7 +123,7 @@ class PartitionLeaders:
         return found
 
     def max_timeout_ms(self) -> int:
-        """Return the brokers' transaction.max.timeout.ms, or Kafka's default if they do not tell."""
+        """Return the brokers' transaction.max.timeout.ms, or Kafka's default if it cannot be read."""
         self._link.retry(lambda left_s: self._link.brokers.describe([], left_s))
         resource = DescribeConfigsRequestResource(
             resource_type=BROKER_RESOURCE,

@@ -1,13 +1,19 @@
-"""The broker's log on standard error, one line per event: time, level, logger, message."""
+"""The broker's log on standard error, one line per event: time, level, logger, message.
+
+A message may have text that clients chose, such as the user name of a failed login. Control characters and the line
+separators of Unicode are written as `\\uXXXX`, so that no client can forge a line or send sequences to a terminal.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 
 FORMATS = ("text", "json")
+_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -18,7 +24,7 @@ class _LineFormatter(logging.Formatter):
         line = f"{_time(record)} {record.levelname} {record.name} {record.getMessage()}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
-        return line.replace("\r", "\\r").replace("\n", "\\n")
+        return _without_controls(line.replace("\r", "\\r").replace("\n", "\\n"))
 
 
 class _JsonFormatter(logging.Formatter):
@@ -31,7 +37,11 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
-        return json.dumps(event, ensure_ascii=False)
+        return _without_controls(json.dumps(event, ensure_ascii=False))
+
+
+def _without_controls(text: str) -> str:
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def _time(record: logging.LogRecord) -> str:

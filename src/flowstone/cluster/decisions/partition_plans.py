@@ -38,7 +38,7 @@ class NewPartitions:
 
 @dataclass(slots=True)
 class PartitionBudget:
-    """How many partitions may still be created, by the request and in the cluster."""
+    """The number of partitions that may still be created, by the request and in the cluster."""
 
     partitions: int
     partitions_max: int

@@ -33,7 +33,7 @@ VALUE_MAX = 2.0**63
 
 
 class MatchType(IntEnum):
-    """How a filter compares the name of an entity, with the protocol's numbers."""
+    """The ways in which a filter compares an entity's name, with the protocol's numbers."""
 
     EXACT = 0
     DEFAULT = 1
@@ -61,7 +61,7 @@ class QuotaResult(NamedTuple):
 def alter_quotas(
     image: ClusterImage, alterations: Sequence[QuotaAlteration]
 ) -> tuple[list[MetadataRecord], list[QuotaResult]]:
-    """Return the records that make the valid ones of these changes, and the result of each."""
+    """Return the records for the valid changes, and the result of each change."""
     records: list[MetadataRecord] = []
     results = []
     new_entities: set[QuotaEntity] = set()

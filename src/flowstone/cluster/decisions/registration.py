@@ -85,7 +85,7 @@ def register_broker(
 
 
 def controller_id(image: ClusterImage) -> int:
-    """Return the id of the controller that clients are told: the elected one, else the lowest live one, else -1."""
+    """Return the controller's id for clients: the elected controller, else the lowest live broker, else -1."""
     alive = alive_brokers(image)
     return image.controller_id if image.controller_id in alive else min(alive, default=-1)
 

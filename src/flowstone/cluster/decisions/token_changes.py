@@ -29,7 +29,7 @@ class TokenLifetimes(NamedTuple):
 
 
 class NewToken(NamedTuple):
-    """A token as a request asks for it; a lifetime of 0 or less is the longest."""
+    """The properties of a requested token; a lifetime of 0 or less means the maximum."""
 
     token_id: str
     owner: str

@@ -22,7 +22,7 @@ def find_source(image: ClusterImage, name: str) -> TopicImage:
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
     if is_internal(name):
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is the broker's own and is not branched.")
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is internal and cannot be branched.")
     return topic
 
 

@@ -113,7 +113,7 @@ def create_partitions(
     config: BrokerConfig,
     request_left: int = PARTITIONS_PER_REQUEST_MAX,
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
-    """Add partitions; `request_left` is how many the request may still create, of which these topics are a part."""
+    """Add partitions to topics. `request_left` is how many partitions the request may still create."""
     repeated = {name for name, count in Counter(topic.name for topic in topics).items() if count > 1}
     results = refuse_repeated(repeated)
     records: list[MetadataRecord] = []

@@ -1,4 +1,4 @@
-"""A broker stops in order, one of its disks fails, or it is gone for good: its replicas leave the ISRs.
+"""Decisions about a broker that stops, whose disk failed, or that is removed: its replicas leave the ISRs.
 
 Pure functions from an image to the records to append and an answer; the broker itself appends them, or, for one that is
 gone, the broker that the operator's command reaches. `elections` handles brokers that die.

@@ -50,7 +50,7 @@ class Consensus(Protocol):
         """Become a member, or one again after the membership was lost; return the new incarnation.
 
         An earlier life of the same data directory, whose process must have ended, is removed. Raises StartupError if
-        another broker has this node id is a StartupError.
+        another broker has this node id.
         """
         ...
 

@@ -55,7 +55,9 @@ class FileLog:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-log")
 
     def load(self) -> ClusterImage:
-        """Return the image that the file makes. Raises StartupError if it is damaged, or of another release."""
+        """Return the image that the file's records produce. Raises StartupError if the file is damaged or of another
+        release.
+        """
         first_offset, records = self._copies.load()
         try:
             self._image = apply(ClusterImage(version=first_offset - 1), records)

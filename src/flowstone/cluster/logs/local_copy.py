@@ -50,7 +50,9 @@ class LocalCopy:
         return any(is_only_a_copy(self._files, each) for each in self._log_directories)
 
     def load(self) -> ClusterImage:
-        """Return the image that the copy makes, empty if there is none. Raises StartupError if it is damaged."""
+        """Return the image that the copy's records produce, empty without a copy. Raises StartupError if the copy is
+        damaged.
+        """
         try:
             first_offset, records = self._copies.load()
         except StartupError:

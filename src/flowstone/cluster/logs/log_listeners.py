@@ -46,7 +46,7 @@ class LogListeners:
             try:
                 listener(records, image)
             except Exception:
-                logger.exception("a listener could not follow record %d of the metadata log", image.version)
+                logger.exception("a listener failed at record %d of the metadata log", image.version)
 
     def refused(self) -> None:
         for listener in self._refusal_listeners:

@@ -156,7 +156,7 @@ class MemoryLog:
             assert append.is_refused, "whatever came first was another broker's"
 
     def notify(self, version: int) -> None:
-        """Note that the inbox has everything up to `version`. May be called from any thread."""
+        """Record that the inbox has everything up to `version`. May be called from any thread."""
         self.on_loop(partial(self._deliver, partial(self._follow, version)))
 
     def on_loop(self, callback: Callable[[], None]) -> None:

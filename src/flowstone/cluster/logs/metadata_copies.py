@@ -139,8 +139,8 @@ class MetadataCopies:
         for copy in self._copies:
             if copy.history != best[0].history[: len(copy.history)]:
                 raise StartupError(
-                    f"the metadata logs {best[0].path} and {copy.path} were both changed while the other was away; "
-                    "move the data directory of the one that should not count elsewhere"
+                    f"the metadata logs {best[0].path} and {copy.path} were both changed while the other one was "
+                    "missing; move the data directory with the wrong one elsewhere"
                 )
         return best
 

@@ -122,7 +122,7 @@ class ZooKeeperClient:
             self._end()
 
     async def release(self) -> None:
-        """Note that one of the client's users has finished; the last one closes it."""
+        """Record that one of the client's users has finished; the last one closes it."""
         self._users -= 1
         if not self._users:
             await asyncio.to_thread(self.close)
@@ -184,7 +184,7 @@ class ZooKeeperClient:
         return list(self.insist(lambda: self.wait(self.kazoo.get_children_async(self.path(name)))))
 
     def sync(self) -> None:
-        """Bring the server up to date with what is committed by now: it may have been behind."""
+        """Wait until the ZooKeeper server has applied all changes committed so far."""
         self.insist(lambda: self.wait(self.kazoo.sync_async(self.chroot)))
 
     def create(self, name: str, data: bytes) -> None:

@@ -216,7 +216,7 @@ class ZooKeeperConsensus:
         except NoNodeError:
             return None
         except (ValueError, StorageFault) as error:
-            logger.warning("%s in ZooKeeper is no broker's: %s", name, error)
+            logger.warning("%s in ZooKeeper is not the registration of a broker: %s", name, error)
             return None
 
     def _watch(self, event: WatchedEvent) -> None:
@@ -243,7 +243,7 @@ class ZooKeeperConsensus:
         if state is SessionState.CONNECTED:
             self._stale()
         elif state is SessionState.EXPIRED and self._member is not None:
-            logger.warning("broker %d's membership has run out", self._member.node_id)
+            logger.warning("broker %d's membership has expired", self._member.node_id)
             lost, self._member = self._member, None
             self._set_members(tuple(member for member in self._members if member != lost))
 

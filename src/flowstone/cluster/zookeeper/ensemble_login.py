@@ -1,4 +1,4 @@
-"""How a broker connects to the ZooKeeper ensemble: encryption, a login, and who may use the nodes that it makes.
+"""A broker's connection to the ZooKeeper ensemble: encryption, a login, and the permissions of the nodes it creates.
 
 With a login every node is made for it alone. Nodes that were made before without one stay open: begin with a new path,
 or change them with ZooKeeper's `setAcl`.
@@ -29,7 +29,9 @@ NO_LOGIN = EnsembleLogin()
 
 
 def ensemble_login(config: ClusterConfig) -> EnsembleLogin:
-    """Return how the settings say to connect. Raises ConfigError or StartupError if a file is unusable."""
+    """Return the encryption and login that the settings define. Raises ConfigError or StartupError if a file is
+    unusable.
+    """
     arguments: dict[str, Any] = {}
     if config.zookeeper_ssl_client_enable:
         if not config.zookeeper_ssl_truststore_location:

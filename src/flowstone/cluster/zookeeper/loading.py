@@ -74,8 +74,8 @@ def _check_cluster(connect: str, cluster_id: str, end: End, local: ClusterImage,
     if end.offset <= local.version:
         raise StartupError(
             f"ZooKeeper at {connect} has lost changes of cluster {cluster_id}: its metadata log ends at {end.offset}, "
-            f"this broker's {copy.path} goes to {local.version + 1}; bring its newest data back, or empty it and use "
-            "`flowstone cluster restore-metadata` on the broker with the newest copy"
+            f"this broker's {copy.path} ends at {local.version + 1}; restore ZooKeeper's newest data, or empty "
+            "ZooKeeper and use `flowstone cluster restore-metadata` on the broker with the newest copy"
         )
 
 

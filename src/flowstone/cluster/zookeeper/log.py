@@ -193,7 +193,9 @@ class ZooKeeperLog:
         if found is None or found[1].next_offset <= self._log_end.offset:
             raise StorageFault(f"ZooKeeper has lost the metadata log from {self._log_end.offset} on")
         image, pointer = found
-        logger.warning("changes %d to %d were missed, and come from a snapshot", self._log_end.offset, image.version)
+        logger.warning(
+            "metadata changes %d to %d were missed, and are loaded from a snapshot", self._log_end.offset, image.version
+        )
         self._refuse(Outrun())
         self._log_end = End(pointer.next_offset, self._log_end.version)
         self._stale()  # the records after the snapshot, and the end's version, are still to be read

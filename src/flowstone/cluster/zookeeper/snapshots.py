@@ -93,7 +93,7 @@ class ZooKeeperSnapshots:
         transaction.set_data(self._client.path(SNAPSHOTS), encode_pointer(pointer), 0)
         transaction.create(self._client.path(CLUSTER), image.cluster_id.encode())
         if not succeeded(self._client.wait(transaction.commit_async())):
-            raise StartupError(f"ZooKeeper at {self._client.connect} holds a cluster's metadata already")
+            raise StartupError(f"ZooKeeper at {self._client.connect} already holds a cluster's metadata")
 
     def _write_chunks(self, image: ClusterImage) -> Pointer:
         data = encode_snapshot(image, self._clock.time_ms())

@@ -60,7 +60,7 @@ class Upkeep:
             await asyncio.wait([self._saving])
 
     def abort(self) -> None:
-        """Stop: the copy is not written to once this returns."""
+        """Stop. The copy is not written any more when this returns."""
         for task in (self._saving, self._snapshotting):
             if task is not None:
                 task.cancel()

@@ -26,7 +26,7 @@ class ConsumerKey(IntEnum):
 
 
 class MemberState(IntEnum):
-    """How far a member has come towards its target, with Kafka's numbers."""
+    """The states of a member on the way to its target assignment, with Kafka's numbers."""
 
     STABLE = 0
     UNREVOKED = 1  # it must confirm that it has given up partitions
@@ -35,7 +35,7 @@ class MemberState(IntEnum):
 
 
 class ClassicMember(NamedTuple):
-    """What a member that uses the classic protocol in a consumer group has sent."""
+    """The session timeout and protocols of a member that uses the classic protocol in a consumer group."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]

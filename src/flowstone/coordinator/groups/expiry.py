@@ -37,7 +37,7 @@ class _Check(Enum):
 
 
 class Expiry:
-    """The progress of the check under way, and the time of the next one. Soft state: a reload starts over."""
+    """The progress of the running check, and the time of the next one. Soft state: a reload starts over."""
 
     def __init__(self) -> None:
         self._unchecked: list[str] = []

@@ -38,7 +38,7 @@ class OffsetStore:
         return group_id in self._metadata_lengths
 
     def metadata_grown(self, group_id: str, length: int) -> None:
-        """Note that the metadata of a group's offsets has grown by so many characters (negative: shrunk)."""
+        """Record that the metadata of a group's offsets has grown by so many characters (negative: shrunk)."""
         grown = self._metadata_lengths.get(group_id, 0) + length
         if grown:
             self._metadata_lengths[group_id] = grown

@@ -334,14 +334,14 @@ class GroupShard:
         return self._run_with(share_offsets.end_deletion, now_ms, token, group_id, topic_ids)
 
     def share_states_initialized(self, now_ms: int, group_id: str, partitions: TopicPartitions) -> GroupEffects:
-        """Note that the share coordinator has created the state of these partitions."""
+        """Record that the share coordinator has created the state of these partitions."""
         turn = Turn(self._state, now_ms)
         if isinstance(group := self._state.groups.get(group_id), ShareGroup):
             share_states.initialized(turn, group, partitions)
         return turn.effects
 
     def share_states_failed(self, now_ms: int, group_id: str) -> GroupEffects:
-        """Have a later heartbeat of the group try to initialize state again."""
+        """Let a later heartbeat of the group initialize the state again."""
         if isinstance(group := self._state.groups.get(group_id), ShareGroup):
             share_states.failed(group, now_ms + share_states.RETRY_MS)
         return Turn(self._state, now_ms).effects

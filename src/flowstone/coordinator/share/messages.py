@@ -45,7 +45,7 @@ class StateWrite(NamedTuple):
 
 
 class StateResult(NamedTuple):
-    """The outcome of a change."""
+    """The outcome of a change of a share partition's state."""
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
@@ -65,7 +65,7 @@ class StateRead(NamedTuple):
 
 
 class StateSummary(NamedTuple):
-    """Where a share partition starts, and how many records from there on are completed (-1: unknown)."""
+    """The start offset of a share partition, and how many records from there on are completed (-1: unknown)."""
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None

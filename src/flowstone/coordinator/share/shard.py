@@ -61,7 +61,7 @@ class ShareShard:
     # Requests
 
     def initialize(self, now_ms: int, token: Any, request: InitialState) -> ShareEffects:
-        """Begin a share partition's state, or begin it anew with a state epoch that is not older.
+        """Initialize a share partition's state, or reinitialize it with a state epoch that is not older.
 
         A repeated request without a start offset, of the same state epoch, changes nothing: the state may be in use.
         """
@@ -126,7 +126,7 @@ class ShareShard:
         return Effects([record], [(token, StateResult())], can_wait=True)
 
     def delete(self, now_ms: int, token: Any, key: ShareKey) -> ShareEffects:
-        """End a share partition's state; one that does not exist is fine too."""
+        """Delete a share partition's state; a state that does not exist is no error."""
         records: list[ShareRecord] = [ShareStateRemoved(key)] if key in self._states else []
         return Effects(records, [(token, StateResult())])
 
@@ -171,7 +171,7 @@ class ShareShard:
         """Ignore an end marker, because nothing is written to this topic in a transaction."""
 
     def loaded(self, now_ms: int) -> ShareEffects:
-        """Return no effects: what was loaded needs nothing more."""
+        """Return no effects, because loading needs no further work."""
         return Effects()
 
     def tick(self, now_ms: int) -> ShareEffects:

@@ -145,7 +145,7 @@ def resume(turn: Turn, prepared: TransactionStored) -> None:
 
 
 def markers_written(turn: Turn, task: SendMarkers, partitions: Iterable[TopicPartition]) -> None:
-    """Note partitions that need no marker any more. The transaction is complete when none is left."""
+    """Record partitions that need no marker any more. The transaction is complete when none is left."""
     marking = _marking_of(turn, task)
     if marking is None:
         return

@@ -133,14 +133,13 @@ class TransactionShard:
     def markers_written(
         self, now_ms: int, task: SendMarkers, partitions: Iterable[TopicPartition]
     ) -> TransactionEffects:
-        """Note the partitions of a task that need no marker any more: it is committed, or the partition was deleted."""
+        """Record partitions of a task that need no marker any more: it is committed, or the partition was deleted."""
         turn = Turn(self._state, now_ms)
         endings.markers_written(turn, task, partitions)
         return turn.effects
 
     def markers_refused(self, now_ms: int, task: SendMarkers) -> TransactionEffects:
-        """Note that a leader fenced the task's producer or coordinator epoch, so that no more of its markers are being
-        sent.
+        """Handle a task whose producer or coordinator epoch a leader has fenced: no more of its markers are sent.
 
         Most likely another coordinator has taken over. If not, the task is returned again after `MARKERS_RETRY_MS`.
         """

@@ -1,4 +1,4 @@
-"""Makes branches of logs, from their files to open logs. Runs on the event loop; threads do what waits for the disk.
+"""Creates branches of logs, from their files to open logs. Runs on the event loop; threads wait for the disk.
 
 The order of writes is what makes it safe. A branch's directories are staged under names that every start removes. When
 all of them are durable they get their own names; they say which topic they are of and that it is not published, and

@@ -238,7 +238,7 @@ class _Building:
         return parse_header(batch).base_offset < self._plan.end_offset
 
     def _index(self, cut: CutSegment) -> Segment:
-        """Return the copy with the source's index entries up to the cut, or indexed anew if they do not fit."""
+        """Return the copy with the source's index entries up to the cut, or reindexed if they do not fit."""
         segment = self._new_segment(cut)
         file = segment.log.get()
         offsets, times = self._entries(cut)

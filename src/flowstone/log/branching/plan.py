@@ -1,4 +1,4 @@
-"""Which segments of a log a branch takes whole, and of which one the beginning. Reads, and changes nothing.
+"""Plan of a branch: the segments that it shares, and the one of which it copies the beginning. Changes nothing.
 
 A branch ends at an offset. The segments that end at or before it are taken whole, by name; the one in which it lies, if
 any, is taken up to the batch that holds it. A caller whose branch ends where the log ends rolls the log first, so that
@@ -56,7 +56,7 @@ class BranchPlan(NamedTuple):
 
 
 def plan_branch(log: PartitionLog, end_offset: int) -> BranchPlan:
-    """Return the plan of a branch of the log as it is now that ends at `end_offset`. Raises NotCached."""
+    """Return the plan of a branch that contains the log's current records below `end_offset`. Raises NotCached."""
     start_offset = log.log_start_offset
     assert start_offset <= end_offset <= log.log_end_offset
     epochs = LeaderEpochs.decode(log.epochs.encode())

@@ -138,7 +138,7 @@ class _Staging:
         if end_offset > log.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{log.topic_partition} has lost offset {end_offset}, at which it was to be branched",
+                f"{log.topic_partition} has lost offset {end_offset}, where the branch was to end",
             )
         # Retention may have passed the end meanwhile: then nothing is left for the branch.
         plan = await home.housekeeping.when_cached(lambda: plan_branch(log, max(end_offset, log.log_start_offset)))

@@ -187,7 +187,7 @@ class Cleaner:
         return bool(paths)
 
     async def _failed(self, log: PartitionLog, error: Exception) -> None:
-        """Note a failure. A permanent one is not tried again before the next start."""
+        """Record a failure. A permanent one is not tried again before the next start."""
         if self._logs.get(log.topic_partition) is not log:
             return  # its topic was deleted, so a failure is expected
         self.stats.failed(self._clock.time_ms())

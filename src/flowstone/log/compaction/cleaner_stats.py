@@ -21,7 +21,7 @@ class CleanerStats:
         self.dirty_ratio_max = 0.0  # of the logs seen in that search
 
     def mapped(self, job: CompactionJob, mapped_end: int) -> None:
-        """Note that the dirty part was read up to `mapped_end`."""
+        """Record that the dirty part was read up to `mapped_end`."""
         self.read_bytes += sum(
             source.size_bytes
             for group in job.groups

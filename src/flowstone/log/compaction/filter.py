@@ -1,4 +1,4 @@
-"""Which batches and records of a group of segments are kept: the kernel's filter, and the batches it leaves to Python.
+"""Filter of the batches and records that compaction keeps: the kernel's filter, and the batches it leaves to Python.
 
 A compressed batch that loses records is compressed again with its own codec; one that loses none keeps its bytes. The
 records of an aborted transaction are removed. A transaction's marker is removed delete.retention.ms after its last
@@ -52,7 +52,7 @@ class GroupFilter:
         )
 
     def clean(self, file: File, segment: SourceSegment, output: CleanedOutput, *, is_last: bool) -> None:
-        """Write what is kept of one segment. `is_last` says that it is the last of its group."""
+        """Write the batches of one segment that are kept. `is_last` marks the last segment of its group."""
 
         def step(chunk: bytes, position: int, next_offset: int, ends: bool) -> Walk:
             return self._filter.filter_batches(

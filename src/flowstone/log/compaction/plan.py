@@ -1,4 +1,4 @@
-"""Which part of a log compaction may touch, whether that is due, and which segments become one. Pure.
+"""Plan of a compaction: the part of the log, whether it is due, and which segments are merged. Pure.
 
 A log is clean up to its first dirty offset: there every key was written once, when it was last compacted. From there
 to the first segment that must be left alone it is dirty. Left alone are the active segment, whatever is not yet safe on

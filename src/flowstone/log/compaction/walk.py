@@ -20,7 +20,7 @@ CHUNK_BYTES = 4 << 20
 
 
 class Then(Enum):
-    """How a walk continues after a batch it stopped at."""
+    """The ways in which a walk continues after a batch at which it stopped."""
 
     NEXT = auto()  # the batch is handled
     AGAIN = auto()

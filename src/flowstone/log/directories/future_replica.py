@@ -151,7 +151,7 @@ def is_marked(files: Files, path: str) -> bool:
 
 
 def remove_mark(files: Files, path: str) -> None:
-    """Note durably that the move is over: the source is gone, and no checkpoint names it."""
+    """Record durably that the move is complete: the source is removed, and no checkpoint names it."""
     if is_marked(files, path):
         files.remove(f"{path}/{MOVED_FROM}")
         files.sync_directory(path)

@@ -1,4 +1,4 @@
-"""What a start does with moves between log directories that a stop interrupted: see `replica_moves`."""
+"""Handling, at the start, of moves between log directories that a stop interrupted: see `replica_moves`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def settle(directories: Sequence[DirectoryLogs]) -> dict[TopicPartition, DirectoryLogs]:
-    """Undo or complete the moves that a stop interrupted; return those to begin anew, with their target directories.
+    """Undo or complete the moves that a stop interrupted; return the moves to restart, with their target directories.
 
     Also if there is a single directory now: a copy that serves must not count as unfinished when the directory that it
     came from is there again. Used while the broker starts: waits for the disk.
@@ -29,7 +29,7 @@ def settle(directories: Sequence[DirectoryLogs]) -> dict[TopicPartition, Directo
                 continue
             others = [each for each in directories if each is not directory and each.is_taken(topic_partition)]
             if any(topic_partition in each.logs or not each.offline[topic_partition].is_missing for each in others):
-                logger.warning("%s: its move to %s begins anew", topic_partition, directory.path)
+                logger.warning("%s: the interrupted move to %s starts again", topic_partition, directory.path)
                 directory.delete(topic_partition)
                 wanted[topic_partition] = directory
                 continue

@@ -132,7 +132,7 @@ class DirectoryLogs:
         self.log_directory.remove_clean_marker()
 
     def _start_extents(self, witnesses: Witnesses) -> None:
-        """Write down how far the logs reach now, and for offline ones what was known before."""
+        """Write the table of extents: the logs' current ends, and for offline logs the last known ones."""
         extents = {
             topic_partition: Extent(log.topic_id, log.log_start_offset, log.recovery_point)
             for topic_partition, log in self.logs.items()
@@ -189,8 +189,9 @@ class DirectoryLogs:
         path = self._remove(topic_partition, self.log_directory.set_aside)
         if path is not None:
             logger.error(
-                "%s: the metadata log knows neither its topic nor a deletion of it; its records are kept in %s. The "
-                "metadata log seems to have lost its end: bring it back and give the directory its name again",
+                "%s: the metadata log contains neither the topic nor its deletion, so the records are kept in %s. The "
+                "end of the metadata log seems to be lost: stop the broker, restore the metadata log, and rename the "
+                "directory back",
                 topic_partition,
                 path,
             )
@@ -203,7 +204,7 @@ class DirectoryLogs:
         return not self._files.exists(f"{self.partition_path(topic_partition)}/{UNPUBLISHED}")
 
     def note_published(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Note in the background that the topics of branched or restored partitions are in the metadata now."""
+        """Record in the background that the topics of branched or restored partitions are in the metadata now."""
         paths = [f"{self.partition_path(each)}/{UNPUBLISHED}" for each in topic_partitions]
         if paths and self.fault is None:
             self.housekeeping.in_background(partial(_remove_files, self._files, paths))
@@ -266,7 +267,9 @@ class DirectoryLogs:
             forgotten.set_result(None)
 
     async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
-        """Move the log's start to `offset`, durably. Raises ApiError if the disk is full: it moved, but not durably."""
+        """Move the log's start to `offset`, durably. Raises ApiError if the disk is full: the start then moved, but not
+        durably.
+        """
         log.advance_log_start(offset)
         start = log.log_start_offset
         await self.housekeeping.checkpoint()
@@ -275,7 +278,7 @@ class DirectoryLogs:
     # Failing
 
     def fail(self, fault: StorageFault) -> None:
-        """Take the directory offline for good."""
+        """Take the directory offline permanently."""
         if self.fault is None:
             self.fault = fault
             self.housekeeping.suspend()

@@ -82,10 +82,10 @@ class _Opening:
         if not self._directories:
             raise self._refusal()
         for fault in self._bad.values():
-            logger.error("%s; the broker goes on without it", fault)
+            logger.error("%s; the broker continues without it", fault)
         if missing:
             ids = ", ".join(sorted(missing))
-            logger.error("data directories that the broker had are missing, by id: %s", ids)
+            logger.error("data directories of earlier starts are missing; their ids: %s", ids)
         return OpenedDirectories(self._directories, self._bad, frozenset(missing), is_new=not identities)
 
     def _open(self, directory: LogDirectory) -> None:

@@ -81,7 +81,7 @@ class ReplicaMove:
 
     @property
     def is_almost_done(self) -> bool:
-        """Return whether what is left can be copied while the log takes no records."""
+        """Return whether the remaining bytes are few enough to be copied while the log refuses records."""
         missing = [each for each in self.log.segments[:-1] if each not in self.indexes]
         missing_bytes = sum(each.size_bytes - self.copied.get(each, 0) for each in self.log.segments)
         return len(missing) <= TAIL_INDEXES_MAX and missing_bytes <= TAIL_BYTES_MAX
@@ -99,7 +99,7 @@ class ReplicaMoves:
         self.bytes_per_s = LONG_MAX
 
     def want_in(self, topic_partition: TopicPartition, directory: DirectoryLogs) -> None:
-        """Note the directory in which a partition is to be created when it comes to this broker.
+        """Record the directory in which a partition is to be created when it comes to this broker.
 
         Raises StorageFault if there are too many such notes.
         """
@@ -108,7 +108,7 @@ class ReplicaMoves:
         self._wanted[topic_partition] = directory
 
     def take_wanted(self, topic_partition: TopicPartition) -> DirectoryLogs | None:
-        """Return the directory in which the partition is to be, and forget it; None if there is none."""
+        """Remove and return the directory that was chosen for the partition, or None if none was."""
         return self._wanted.pop(topic_partition, None)
 
     def find(self, topic_partition: TopicPartition) -> ReplicaMove | None:
@@ -156,7 +156,7 @@ class ReplicaMoves:
         return ended
 
     def stop(self) -> None:
-        """End all moves: the next start begins them anew."""
+        """End all moves. The next start of the broker restarts them."""
         self._is_stopped = True
         for move in self._running.values():
             for each in (move, move.after):
@@ -213,7 +213,9 @@ class ReplicaMoves:
         await moved
 
     async def _round(self, move: ReplicaMove, path: str) -> bool:
-        """Copy a part of what is missing, or do the last step if it is little; return whether the move is over."""
+        """Copy a part of the missing bytes, or do the last step if few are missing; return whether the move is
+        complete.
+        """
         log = move.log
         async with log.names_lock:
             if not log.exists:

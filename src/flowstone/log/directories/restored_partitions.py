@@ -44,7 +44,7 @@ RESTORE_POINT = "restore-point"
 
 
 class RestorePoint(NamedTuple):
-    """What a staged directory holds: records of a topic from one offset up to, and without, another."""
+    """The content of a staged directory: a topic's records from one offset up to, but not including, another."""
 
     source_topic: str
     log_start_offset: int

@@ -1,1 +1,1 @@
-"""What happens to logs over time: recovery, flushing, retention, truncation, clean stops."""
+"""The life cycle of logs: recovery, flushing, retention, truncation, clean stops."""

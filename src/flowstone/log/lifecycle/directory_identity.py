@@ -44,7 +44,7 @@ class Identity(NamedTuple):
 
 
 class TimeCheckpoint(NamedTuple):
-    """When a broker last wrote a checkpoint, by its steady clock, and whether anything has confirmed that clock."""
+    """The steady time of a broker's last checkpoint, and whether anything has confirmed that time."""
 
     time_ms: int
     is_confirmed: bool
@@ -148,7 +148,7 @@ class LogDirectory:
         return target
 
     def staged_name(self, path: str) -> str:
-        """Return a path where a partition's directory may be staged: the next start removes what is there."""
+        """Return a path for staging a partition's directory; the next start removes unfinished ones."""
         return self._other_name(path, STAGED_SUFFIX)
 
     def _other_name(self, path: str, kind: str) -> str:
@@ -164,7 +164,7 @@ class LogDirectory:
             return {}
         offsets = decode_offsets(self.files.read(path))
         if offsets is None:
-            logger.warning("%s is damaged and will be written anew", path)
+            logger.warning("%s is damaged and will be rewritten", path)
         return offsets or {}
 
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:

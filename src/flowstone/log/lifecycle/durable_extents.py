@@ -139,7 +139,7 @@ class LogExtents:
             for begin, end in ranges:
                 self._file.write(begin, [self._table[begin:end]])
         except OSError as error:
-            logger.warning("%s cannot be written; it is written anew with the next sync: %s", self.path, error)
+            logger.warning("%s cannot be written; the next sync rewrites it: %s", self.path, error)
             self._file = None
 
 

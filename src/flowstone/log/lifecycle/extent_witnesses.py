@@ -28,7 +28,7 @@ class Witnesses(NamedTuple):
     clean: bool
 
     def of(self, topic_partition: TopicPartition) -> StoredOffsets:
-        """Return what is known of one partition."""
+        """Return the stored offsets of one partition."""
         recovery_point, log_start = self.recovery_points.get(topic_partition), self.log_starts.get(topic_partition)
         left = self.left.get(topic_partition)
         if left is not None and recovery_point is None:
@@ -146,7 +146,7 @@ def read_witnesses(
 def find_missing(
     witnesses: Witnesses, log_directory: LogDirectory, found: Container[TopicPartition]
 ) -> Iterator[tuple[TopicPartition, OfflineLog]]:
-    """Yield each partition that had records and has no directory, unless a deletion was under way."""
+    """Yield each partition that had records and has no directory, unless it was being deleted."""
     condemned = log_directory.condemned_partitions()
     for topic_partition in {*witnesses.extents, *witnesses.left}:
         topic_id, stored = witnesses.topic_id_of(topic_partition), witnesses.of(topic_partition)

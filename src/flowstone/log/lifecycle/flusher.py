@@ -3,8 +3,8 @@
 Owns the flush threads and the order of flushes. One flush at a time per log; whatever is appended while it runs is
 covered by the next. Completion comes on the event loop: the log's recovery point moves, then `on_flushed(log)`.
 
-What most flushes are, one file of a log to sync, native threads do where there are any: a Python thread would fight the
-busy loop for the GIL. All else (new names, files to replace, a syncfs) is for Python threads.
+Native threads, if the kernel library is built, sync single files of a log, because a Python thread would compete with
+the loop for the GIL. Python threads do everything else (new names, files to replace, a syncfs).
 
 A flush that fails fails the log directory for good (S6): the kernel may have dropped the dirty pages and report
 success the next time, so there is no retry. `on_fault` is called once; nothing is ever reported as flushed after it.
@@ -152,7 +152,7 @@ class Flusher:
             self._loop.call_soon(self._start_due)
 
     def _start_due(self) -> None:
-        """Start no more flushes than there are threads: appends to a log that waits are covered by its flush too."""
+        """Start flushes of waiting logs while threads are free. One flush covers all appends to its log so far."""
         self._start_is_scheduled = False
         while self._due and len(self._jobs) < self._thread_count and self.fault is None and not self._is_stopped:
             if self._is_own_filesystem and len(self._due) >= SYNCFS_LOGS:
@@ -230,7 +230,7 @@ class Flusher:
                 job.in_thread.result()
 
     def stop(self) -> None:
-        """Wait for running flushes and report what became durable to the logs, but to nobody else."""
+        """Wait for running flushes and report their results to the logs only."""
         self._start_due()
         if self._syncs is not None:
             for job, error in self._syncs.stop():

@@ -173,12 +173,12 @@ class Housekeeping:
         try:
             await self.in_thread(self._extents.sync)
         except OSError as error:
-            logger.warning("%s: old segments stay: %s", self._directory.path, error)
+            logger.warning("%s: old segments are not removed: %s", self._directory.path, error)
             return False
         return True
 
     async def _find_newest_record(self, logs: Iterable[PartitionLog]) -> None:
-        """Tell the steady clock the newest timestamp that came from another machine.
+        """Pass the newest timestamp that came from another machine to the steady clock.
 
         End markers do not count: this broker may have stamped them before it lost its disk.
         """
@@ -218,7 +218,7 @@ class Housekeeping:
         try:
             self.remove_later(log, log.drop_segments(start))
         except OSError as error:
-            logger.error("%s: old segments could not be dropped: %s", log.topic_partition, error)
+            logger.error("%s: old segments could not be removed: %s", log.topic_partition, error)
 
     def remove_later(self, log: PartitionLog, paths: list[str]) -> None:
         """Remove files that the log has dropped, after file.delete.delay.ms."""

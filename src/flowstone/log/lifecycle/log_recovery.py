@@ -177,12 +177,12 @@ class _Recovery:
         return size_bytes
 
     def _log_cut(self, file: File, begin: int, end: int, next_offset: int, reason: str) -> bool:
-        """Log what is cut from a file; return whether it was only preallocated space."""
+        """Log which bytes are truncated from a file; return whether they were only preallocated space."""
         count, partition = end - begin, self._log.topic_partition
         if is_preallocated(file, begin, end):
             logger.info("%s: released %d preallocated bytes after offset %d", partition, count, next_offset - 1)
             return True
-        logger.warning("%s: cut off %d bytes from offset %d on: %s", partition, count, next_offset, reason)
+        logger.warning("%s: truncated %d bytes from offset %d on: %s", partition, count, next_offset, reason)
         return False
 
     def _check_segment(self, base_offset: int, following: int | None) -> tuple[Segment, int, bool]:

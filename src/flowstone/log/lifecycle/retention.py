@@ -1,4 +1,4 @@
-"""Which old segments a partition may delete, by age and by size. Pure.
+"""Retention: the old segments that a partition may delete, by age and by size. Pure.
 
 Segments go from the oldest on, whole, and only where every record of them is below the high watermark. A topic whose
 cleanup.policy lacks `delete` loses nothing here. The active segment may go too, once all of it has expired: the

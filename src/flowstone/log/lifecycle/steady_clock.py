@@ -74,7 +74,7 @@ class SteadyClock:
             self._warn(wall_ms - expected_ms)
         elif self._is_doubt_over(now_s - self._doubted_since_s, now_s):
             logger.warning(
-                "this machine's clock is still %.0f s ahead; retention by time follows it from now on", self.ahead_s
+                "this machine's clock is still %.0f s ahead; retention by time uses it from now on", self.ahead_s
             )
             self._renew(wall_ms, now_s)
             return wall_ms
@@ -95,7 +95,7 @@ class SteadyClock:
         return max(self._clock.time_ms(), self._expected_ms())
 
     def appended(self, timestamp_ms: int) -> None:
-        """Note the newest timestamp that a client gave a record of some log."""
+        """Record the newest timestamp that a client gave a record of some log."""
         if self._doubted_since_s is not None and abs(timestamp_ms - self._expected_ms()) <= TOLERANCE_S * 1000:
             self._contradicted_s = self._clock.monotonic()
 
@@ -105,7 +105,7 @@ class SteadyClock:
         return self._clock.monotonic() < self._witness_until_s
 
     def newest_record(self, timestamp_ms: int) -> None:
-        """Note the newest timestamp of all records that this broker has."""
+        """Record the newest timestamp of all records that this broker has."""
         if self.needs_witness:
             self._witness_until_s = -math.inf
             if not self.is_in_doubt:
@@ -129,7 +129,7 @@ class SteadyClock:
 
     def _believed(self, wall_ms: int, now_s: float) -> None:
         if self._doubted_since_s is not None:
-            logger.warning("this machine's clock is right again: retention by time follows it")
+            logger.warning("this machine's clock is right again: retention by time uses it")
             self._renew(wall_ms, now_s)
         elif now_s - self._anchor_s >= HOLD_S:
             self._renew(wall_ms, now_s)

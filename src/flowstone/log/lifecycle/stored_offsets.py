@@ -1,4 +1,4 @@
-"""What is known of a partition's log before its segments are read: see `extent_witnesses`."""
+"""Facts about a partition's log that are known before its segments are read: see `extent_witnesses`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a log survives a power loss, and what must be flushed.
+"""Durability of a log: the part that survives a power loss, and the work to flush the rest.
 
 Owns the tasks that make a log durable, and moves the log's `flushed_end`, below which every byte, index, snapshot and
 name is durable. It never flushes: whoever runs a `FlushTask` says so with `flushed`. What is cut from the log makes
@@ -42,7 +42,7 @@ class Durability:
         return directory.take(end, self._generation, active.log.get())
 
     def flushed(self, task: FlushTask) -> int:
-        """Note that a task has run; return how many bytes became durable."""
+        """Record that a task has run; return how many bytes became durable."""
         if task.generation != self._generation or self._is_held:
             return 0
         log = self._log()
@@ -93,9 +93,9 @@ class Durability:
         return self._closed_at == (self._log().end, self._generation) and not self._log().directory.has_unsynced
 
     def note_as_open(self) -> None:
-        """Note that the files are about to change without a change of the log's end."""
+        """Record that the files are about to change without a change of the log's end."""
         self._closed_at = None
 
     def note_as_closed(self) -> None:
-        """Note that the files are those of a clean close; until the next change a close has nothing to write."""
+        """Record that the files are those of a clean close; until the next change a close has nothing to write."""
         self._closed_at = self._log().end, self._generation

@@ -67,7 +67,9 @@ class WrittenAhead(NamedTuple):
         return is_next
 
     def cut_off(self) -> None:
-        """Remove what was written beyond the end of the log, unless the batch was appended or it was removed before."""
+        """Remove the bytes written beyond the end of the log, unless the batch was appended or they were removed
+        before.
+        """
         segment, is_next = self.segment, self.is_next
         if segment.ahead is self:
             segment.ahead = None
@@ -79,7 +81,7 @@ class WrittenAhead(NamedTuple):
 
 
 def begin_large_append(log: PartitionLog, batch: Bytes, now_ms: int) -> WrittenAhead | None:
-    """Return where to write a large batch ahead; None if it is small, must be refused, or another one is under way."""
+    """Return where to write a large batch ahead; None if it is small or refused, or if another one is being written."""
     if len(batch) <= PIECE_BYTES:
         return None
     header = parse_header(batch)

@@ -33,7 +33,7 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._start_offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that a batch of this epoch lies at this offset; return whether the epoch is new."""
+        """Record that a batch of this epoch starts at this offset; return whether the epoch is new."""
         if epoch <= self.latest:  # never below UNDEFINED_EPOCH, so that no negative epoch is new
             return False
         # An epoch without a record left no trace: the new one begins where that one would have.

@@ -251,7 +251,7 @@ class PartitionLog:
         return _new(Appended, (base_offset, last_offset, append_time_ms, self.log_start_offset, False))
 
     def _note_decided(self, decided: DecidedTransaction) -> None:
-        """Note the transaction that a marker, the last batch of the active segment, decides."""
+        """Record the transaction that a marker, the last batch of the active segment, decides."""
         if not decided.is_commit:
             self.store.segments.active.transactions.note(decided.abort_entry())
 

@@ -28,7 +28,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int] | None:
-    """Decode an offset checkpoint; return None if the text is not a whole one."""
+    """Decode an offset checkpoint; return None if the text is not a complete checkpoint."""
     try:
         version, count, *lines = data.decode("ascii").splitlines()
         fields = [line.split(" ") for line in lines]

@@ -53,7 +53,7 @@ class SegmentIndexes:
         self.own_from = 0
 
     def note(self, position: int, last_offset: int, timestamp: int) -> None:
-        """Note that a batch was appended at `position`, and add the index entries that are due."""
+        """Record that a batch was appended at `position`, and add the index entries that are due."""
         assert self.newest_timestamp is not None
         if timestamp > self.newest_timestamp:
             self.newest_timestamp, self.newest_offset = timestamp, last_offset
@@ -92,7 +92,7 @@ class SegmentIndexes:
                 file.truncate(len(data))
 
     def seal(self) -> None:
-        """Note that no append follows: entries are searched in the files from now on."""
+        """Record that no append follows: entries are searched in the files from now on."""
         assert self.offsets is not None
         assert self.times is not None
         self.open_sealed(len(self.offsets) * OFFSET_ENTRY.size, len(self.times) * TIME_ENTRY.size)

@@ -107,7 +107,7 @@ class PartitionDirectory:
         self._note_all_names_changed()
 
     def note_found(self, names: Sequence[str], recovery_point: int) -> None:
-        """Note files of an earlier run, which may have ended before anything except the log was durable.
+        """Record files of an earlier run, which may have ended before anything except the log was durable.
 
         If there was a recovery point, everything before it is durable: the topic id, and the snapshots below it.
         """

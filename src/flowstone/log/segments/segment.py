@@ -106,7 +106,7 @@ class Segment:
             self.note_found(self.size_bytes, header)
 
     def note(self, position: int, base_offset: int, size_bytes: int, last_offset: int, timestamp: int) -> None:
-        """Note that a batch lies at `position`, the segment's end; `timestamp` is its newest."""
+        """Record that a batch lies at `position`, the segment's end; `timestamp` is its newest."""
         assert position == self.size_bytes
         if position == 0:
             self.first_timestamp = timestamp
@@ -116,7 +116,7 @@ class Segment:
         self.size_bytes = position + size_bytes
 
     def note_found(self, position: int, header: BatchHeader) -> None:
-        """Note that a batch was found at `position`, the end of what is known of the segment."""
+        """Record a batch that was found at `position`, the known end of the segment."""
         newest = newest_timestamp(header)
         self.note(position, header.base_offset, header.size_bytes, header.last_offset, newest)
 
@@ -171,7 +171,7 @@ class Segment:
         self.transactions.write(even_if_empty=has_transactions)
 
     def seal(self) -> None:
-        """Note that no append follows; the indexes have been written."""
+        """Record that no append follows; the indexes have been written."""
         self.indexes.seal()
         self.transactions.seal()
 

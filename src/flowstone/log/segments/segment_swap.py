@@ -119,7 +119,7 @@ def _discard(files: Files, directory: str, base_offset: int) -> None:
 
 
 def remove_cleaned(files: Files, directory: str) -> None:
-    """Remove what was written for a compaction that is abandoned."""
+    """Remove the files of an abandoned compaction."""
     for name in files.names(directory):
         if name.endswith(CLEANED_SUFFIX):
             files.remove(f"{directory}/{name}")
@@ -161,7 +161,7 @@ def _finish(files: Files, directory: str, base_offset: int, bases: list[int]) ->
     except DamagedBatch as damage:
         if base_offset not in bases or any(name.endswith(DELETED_SUFFIX) for name in files.names(directory)):
             raise StorageFault(f"{path + SWAP_SUFFIX} is damaged, and what it replaces is gone: {damage}") from None
-        logger.error("%s is damaged and not put in place: %s", path + SWAP_SUFFIX, damage)
+        logger.error("%s is damaged and is not used: %s", path + SWAP_SUFFIX, damage)
         _discard(files, directory, base_offset)
         return
     for base in bases:

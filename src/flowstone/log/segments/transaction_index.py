@@ -145,7 +145,7 @@ class TransactionIndex:
         self.has_file = True
 
     def seal(self) -> None:
-        """Note that no append follows: entries are read from the file from now on."""
+        """Record that no append follows: entries are read from the file from now on."""
         self._entries, self._markers = None, array("q")
 
     # Sealed segments

@@ -32,7 +32,7 @@ class _Abort(NamedTuple):
     stable_offset_max: int
 
     def why_not(self, entry: AbortEntry) -> str | None:
-        """Return why the index's entry cannot be this marker's, as a clause, or None if it can."""
+        """Return why the index entry cannot belong to this abort marker, as a clause, or None if it can."""
         last_first_offset = self.marker_offset if self.first_offset is None else self.first_offset
         if entry.producer_id != self.producer_id:
             return f"it names producer {entry.producer_id} instead of {self.producer_id}"
@@ -44,7 +44,9 @@ class _Abort(NamedTuple):
 
 
 class TransactionIndexCheck:
-    """What the batches of one segment say of its transaction index. Pass them in order, then ask for the verdict."""
+    """Check of one segment's transaction index against its batches. Pass the batches in order, then ask for the
+    verdict.
+    """
 
     def __init__(self) -> None:
         self._begun: dict[int, int] = {}  # by producer: its first transactional record since its last marker

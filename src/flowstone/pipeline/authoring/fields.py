@@ -40,7 +40,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Declaration:
-    """`fields[0]` is the main one: the first argument in Python, and in YAML the field that tells the kind."""
+    """One kind of declaration. `fields[0]` is the first argument in Python, and identifies the kind in YAML."""
 
     name: str
     help: str
@@ -55,13 +55,15 @@ class Declaration:
 SCHEMA = "the columns as Spark's DDL, such as `id string NOT NULL, total double`"
 REGISTRY = Field("registry", Type.TEXT, "the URL of a schema registry; values then have the Confluent wire format")
 REGISTRY_OPTIONS = Field(
-    "options", Type.MAP, "of the registry: `subject`, `version`, `auto.register.schemas`, `request.timeout.ms`, …"
+    "options",
+    Type.MAP,
+    "options of the registry: `subject`, `version`, `auto.register.schemas`, `request.timeout.ms`, …",
 )
 
 FORMATS = (
     Declaration(
         "json",
-        "One JSON object per record. A topic that is written needs no schema.",
+        "One JSON object per record. A sink needs no schema.",
         (
             Field("schema", Type.TEXT, SCHEMA),
             Field("options", Type.MAP, "options of Spark's JSON functions, such as `timestampFormat`"),
@@ -79,9 +81,9 @@ FORMATS = (
     ),
     Declaration(
         "avro",
-        "Avro values; the schema is here, in a file or in a registry.",
+        "Avro values; the schema is given as text, in a file or in a registry.",
         (
-            Field("schema", Type.TEXT, "the schema as JSON, or the path of a file that has it"),
+            Field("schema", Type.TEXT, "the schema as JSON, or the path of a file with it"),
             REGISTRY,
             REGISTRY_OPTIONS,
         ),
@@ -105,7 +107,7 @@ FORMATS = (
 STARTING = Field(
     "starting",
     Type.TEXT,
-    "where a pipeline that never ran starts: `earliest`, `latest`, or a time in ISO 8601",
+    "where the pipeline's first run starts: `earliest`, `latest`, or a time in ISO 8601",
     "`earliest`",
 )
 VALUE = Field("value", Type.FORMAT, "the format of values", "`json`")
@@ -113,46 +115,72 @@ TOPIC_SOURCE = Declaration(
     "topic",
     "Records of topics. The column `_record` has their topic, partition, offset, timestamp, key, value and headers.",
     (
-        Field("topic", Type.TEXTS, "the topic, or several; required unless there is a pattern"),
+        Field("topic", Type.TEXTS, "one or several topics; required unless `pattern` is set"),
         VALUE,
         STARTING,
-        Field("pattern", Type.TEXT, "instead of topics: a regular expression that their whole names match"),
-        Field("records_per_batch_max", Type.COUNT, "the largest number of records in a micro-batch", "no limit"),
+        Field(
+            "pattern", Type.TEXT, "instead of `topic`: a regular expression that the whole name of a topic must match"
+        ),
+        Field("records_per_batch_max", Type.COUNT, "maximum number of records in a micro-batch", "no limit"),
         Field("options", Type.MAP, "further options of the [Spark source](spark-options.md)"),
     ),
     parts.topic,
 )
 TOPIC_SINK = Declaration(
     "topic",
-    "Rows as records of a topic: all topics of a micro-batch, and its dead letters, in one transaction.",
+    "Rows as records of a topic. All topics of a micro-batch and its dead letters are written in one transaction.",
     (
         Field("topic", Type.TEXT, "the topic", is_required=True),
         VALUE,
-        Field("key", Type.TEXT, "the column that becomes the record's key, also a part of its value", "no key"),
+        Field("key", Type.TEXT, "the column that becomes the record's key; it remains in the value", "no key"),
         Field("options", Type.MAP, "further options of the [Spark sink](spark-writing.md#options)"),
     ),
     parts.topic,
 )
-KEYS = Field("keys", Type.TEXTS, "with them a row replaces older ones that have the same values in these columns")
-PARTITION_BY = Field("partition_by", Type.TEXTS, "columns by which the files are separated")
-COMPACT = Field(
-    "compact_every_s", Type.NUMBER, "how often small files are compacted while the pipeline runs", "`0`: never"
+KEYS = Field(
+    "keys", Type.TEXTS, "key columns: a row replaces the row of the table that has the same values in these columns"
 )
-DELETE_WHEN = Field("delete_when", Type.TEXT, "with keys: rows that meet this SQL condition delete what has their keys")
-STORAGE = Field("options", Type.MAP, "options of the storage; for a source also `version`")
+PARTITION_BY = Field("partition_by", Type.TEXTS, "partition columns: each of their values has its own files")
+COMPACT = Field(
+    "compact_every_s",
+    Type.NUMBER,
+    "interval in seconds between compactions of small files while the pipeline runs",
+    "`0`: never",
+)
+DELETE_WHEN = Field(
+    "delete_when",
+    Type.TEXT,
+    "with `keys`: a row that meets this SQL condition deletes the table's row with the same keys",
+)
+# Of each kind of table: its name, and the options of sources and of sinks.
+TABLES = {
+    "delta": (
+        "a Delta table",
+        "deltalake's `storage_options`, and `version`, the version to read",
+        "deltalake's `storage_options`",
+    ),
+    "iceberg": (
+        "an Iceberg table",
+        "those of pyiceberg's `load_catalog`; `catalog`, the catalog's name; `snapshot`, the id of a snapshot to read",
+        "those of pyiceberg's `load_catalog`, and `catalog`, the catalog's name",
+    ),
+    "parquet": ("a Parquet table", "those of Spark's Parquet reader", "none: Parquet sinks have no options"),
+}
 
 
 def _table(kind: str, path: Field, sink: tuple[Field, ...], python: Callable[..., Any]) -> tuple[Declaration, ...]:
-    name = {"delta": "Delta", "iceberg": "Iceberg", "parquet": "Parquet"}[kind]
-    read = f"A {name} table for lookups, read anew for each micro-batch."
-    written = f"Rows appended to a {name} table once, or merged into it." if KEYS in sink else f"{name} files."
+    """Return the declarations of a kind of table: as a source and as a sink."""
+    name, source_options, sink_options = TABLES[kind]
+    read = f"Rows of {name}, for lookups. The table is read again for each micro-batch."
+    written = f"Rows appended to {name} exactly once"
+    written += ", or merged into it by keys." if KEYS in sink else ", as files in a directory."
     return (
-        Declaration(kind, read, (path, STORAGE), python),
-        Declaration(kind, written, (path, *sink, STORAGE), python),
+        Declaration(kind, read, (path, Field("options", Type.MAP, source_options)), python),
+        Declaration(kind, written, (path, *sink, Field("options", Type.MAP, sink_options)), python),
     )
 
 
-PATH = "its path or URL; relative to the pipeline's directory"
+PATH = "path or URL of the table; a path is relative to the pipeline's directory"
 DELTA_SOURCE, DELTA_SINK = _table(
     "delta",
     Field("delta", Type.TEXT, PATH, is_required=True),
@@ -161,7 +189,12 @@ DELTA_SOURCE, DELTA_SINK = _table(
 )
 ICEBERG_SOURCE, ICEBERG_SINK = _table(
     "iceberg",
-    Field("iceberg", Type.TEXT, "its name, `namespace.table`", is_required=True),
+    Field(
+        "iceberg",
+        Type.TEXT,
+        "`namespace.table` in the catalog of `options`, or `directory/namespace.table` without options",
+        is_required=True,
+    ),
     (KEYS, PARTITION_BY, COMPACT, DELETE_WHEN),
     parts.iceberg,
 )
@@ -170,9 +203,9 @@ PARQUET_SOURCE, PARQUET_SINK = _table(
 )
 FILES = Declaration(
     "files",
-    "Files that are added to a directory, as a stream.",
+    "New files of a directory, as a stream.",
     (
-        Field("files", Type.TEXT, "the directory; relative to the pipeline's", is_required=True),
+        Field("files", Type.TEXT, "the directory; a path is relative to the pipeline's directory", is_required=True),
         Field("kind", Type.FILE_KIND, "the format of the files", "`json`", choices=("json", "csv", "parquet", "text")),
         Field("schema", Type.TEXT, f"{SCHEMA}; required unless the files are text"),
         Field("options", Type.MAP, "further options of Spark's file source"),
@@ -181,36 +214,42 @@ FILES = Declaration(
 )
 CONSOLE = Declaration(
     "console",
-    "The first rows of each micro-batch, printed.",
-    (Field("console", Type.COUNT, "how many rows", "`20`"),),
+    "Prints the first rows of each micro-batch.",
+    (Field("console", Type.COUNT, "maximum number of rows", "`20`"),),
     parts.console,
 )
 SOURCES = (TOPIC_SOURCE, DELTA_SOURCE, ICEBERG_SOURCE, PARQUET_SOURCE, FILES)
 SINKS = (TOPIC_SINK, DELTA_SINK, ICEBERG_SINK, PARQUET_SINK, CONSOLE)
 
 PIPELINE = (
-    Field("name", Type.TEXT, "its name, by which its state on the broker is found", is_required=True),
-    Field("bootstrap", Type.TEXT, "the broker's address, or several separated by commas", "`127.0.0.1:9092`"),
-    Field("config", Type.TEXT, "a client's properties file with encryption and login; `--config` overrides it"),
+    Field("name", Type.TEXT, "the pipeline's name, which identifies its state on the broker", is_required=True),
+    Field("bootstrap", Type.TEXT, "addresses of one or more brokers, separated by commas", "`127.0.0.1:9092`"),
+    Field("config", Type.TEXT, "a properties file with encryption and login; `--config` overrides it"),
     Field("dead_letters", Type.TEXT, "the topic of dead letters", "`<name>-letters`"),
     Field(
         "delivery",
         Type.TEXT,
-        "what the sinks get if a micro-batch is run again",
+        "the delivery guarantee of the sinks if a micro-batch is run again",
         "`exactly-once`",
         choices=tuple(Delivery),
     ),
-    Field("trigger", Type.TRIGGER, "when micro-batches begin", "`continuous`"),
+    Field("trigger", Type.TRIGGER, "when micro-batches start", "`continuous`"),
     Field("master", Type.TEXT, "Spark's master", "`local[*]`: this machine"),
     Field("spark", Type.MAP, "further settings of Spark"),
-    Field("checkpoints", Type.TEXT, "a directory that all of Spark's machines reach", "`.flowstone/checkpoints`"),
+    Field("checkpoints", Type.TEXT, "a directory that all machines of Spark can access", "`.flowstone/checkpoints`"),
 )
 EXPECTATIONS_HELP = "conditions that each row should meet"
 STEP = (
-    Field("inputs", Type.TEXTS, "the sources and steps that it reads", "a function's parameters, or SQL's tables"),
-    Field("sql", Type.TEXT, "its SQL text, in which the inputs are tables"),
-    Field("sql_file", Type.TEXT, "or the path of a file that has it"),
-    Field("function", Type.TEXT, "or a function of DataFrames, `module:function`, of a module in the directory"),
+    Field(
+        "inputs", Type.TEXTS, "the sources and steps that the step reads", "a function's parameters, or SQL's tables"
+    ),
+    Field("sql", Type.TEXT, "SQL text in which the inputs are tables"),
+    Field("sql_file", Type.TEXT, "instead of `sql`: the path of a file with the SQL text"),
+    Field(
+        "function",
+        Type.TEXT,
+        "instead of `sql`: a function of DataFrames, `module:function`, of a module in the pipeline's directory",
+    ),
     Field("expect", Type.EXPECTATIONS, EXPECTATIONS_HELP),
 )
 EXPECTATION = (
@@ -233,5 +272,5 @@ ACTIONS = {
     Action.KEEP: "the row stays",
     Action.DROP: "the row is dropped",
     Action.DIVERT: "the row becomes a dead letter",
-    Action.FAIL: "the micro-batch fails, and nothing of it is written",
+    Action.FAIL: "the micro-batch fails, none of its rows are written, and the run ends",
 }

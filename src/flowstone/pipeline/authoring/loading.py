@@ -45,7 +45,7 @@ def load(directory: Path) -> PipelineModel:
 
 
 def _put_on_path(directory: Path) -> None:
-    """Have modules of the directory imported anew, and none of the pipeline that was loaded before."""
+    """Put the directory on the import path, and forget modules of the pipeline that was loaded before."""
     global _on_path
     if _on_path is not None:
         with suppress(ValueError):  # somebody else took it away
@@ -60,7 +60,7 @@ def _put_on_path(directory: Path) -> None:
 
 
 def _declared(script: Path) -> Pipeline:
-    """Return the only Pipeline of a script. Raises PipelineError if there is none, or the script fails."""
+    """Return the only Pipeline of a script. Raises PipelineError if it has none or several, or if it fails."""
     module = _import(script)
     pipelines = list({id(each): each for each in vars(module).values() if isinstance(each, Pipeline)}.values())
     if len(pipelines) != 1:

@@ -21,24 +21,24 @@ from flowstone.pipeline.authoring.fields import Declaration, Field
 
 HEAD = """# Reference of pipelines
 
-What `pipeline.py` and `pipeline.yaml` can declare. Fields of YAML and parameters of Python have the same names; in
-Python, `options` are further keyword arguments. [Pipelines](pipelines.md) is the introduction. This page is generated:
-`python -m flowstone.pipeline.authoring.reference docs/pipeline-reference.md`.
+This page lists everything that `pipeline.py` and `pipeline.yaml` can declare; [Pipelines](pipelines.md) is the
+introduction. Fields in YAML and parameters in Python have the same names. In Python, `options` are further keyword
+arguments, and all functions are imported with `from flowstone.pipeline import ...`. Relative paths are relative to the
+pipeline's directory.
 
-Everything that Python needs is imported with `from flowstone.pipeline import ...`. Relative paths are relative to the
-pipeline's directory. In YAML text needs quotes only where YAML itself does.
+This page is generated: `python -m flowstone.pipeline.authoring.reference docs/pipeline-reference.md`.
 """
-SOURCES = """Names of sources and steps are tables in SQL steps: letters, digits and underscores. Names are unique over
-sources, steps and sinks. In YAML the kind of a source is the field that it has: `topic` (or `pattern`), `delta`,
-`iceberg`, `parquet` or `files`.
+SOURCES = """Sources and steps are tables in SQL steps, so their names consist of letters, digits and underscores. Each
+source, step and sink has a name of its own. In YAML, one of the fields `topic` (or `pattern`), `delta`, `iceberg`,
+`parquet` and `files` selects the kind of a source.
 """
-STEPS = """A step is a function of DataFrames or a text of SQL. Steps may be declared in any order."""
+STEPS = """A step is a function of DataFrames or an SQL query. Steps may be declared in any order."""
 SINKS = "A sink writes the rows of one source or step. Names may also have dots and hyphens."
 TRIGGERS = """| YAML | Python | meaning |
 |---|---|---|
-| `continuous` | | the next micro-batch begins when the one before has ended, if there are records |
-| `{interval_s: 10}` | `interval(10)` | a micro-batch begins every so many seconds |
-| `once` | `once()` | everything that is there is processed, then the run ends |
+| `continuous` | | a micro-batch starts when the previous one has ended and records are available |
+| `{interval_s: 10}` | `interval(10)` | a micro-batch starts every 10 seconds |
+| `once` | `once()` | the run processes all available records, then ends |
 """
 LINE_CHARACTERS_MAX = 100
 
@@ -49,7 +49,7 @@ def page() -> str:
         HEAD,
         "## Pipeline",
         _python("Pipeline", Pipeline.__init__),
-        "In YAML these are fields at the top, beside `sources`, `steps`, `sinks` and `tests`.",
+        "In YAML these are fields of the top level, next to `sources`, `steps`, `sinks` and `tests`.",
         _table(fields.PIPELINE),
         "### Triggers",
         TRIGGERS,
@@ -64,7 +64,7 @@ def page() -> str:
         _table(fields.STEP),
         "### Expectations",
         _python("expect", parts.expect),
-        "In YAML an expectation is a condition alone, which keeps all rows, or these fields:",
+        "In YAML an expectation is either a condition as text, which keeps all rows, or has these fields:",
         _table(fields.EXPECTATION),
         "| otherwise | what happens |\n|---|---|\n"
         + "\n".join(f"| `{action}` | {text} |" for action, text in fields.ACTIONS.items()),
@@ -74,7 +74,7 @@ def page() -> str:
         _table((fields.SINK_INPUT,)),
         *_declarations(fields.SINKS, "sink"),
         "## Formats",
-        "The format of a topic's values. In YAML it is a name alone, or a field `format` with the fields below.",
+        "The format of a topic's values. In YAML it is a name, or a field `format` together with the fields below.",
         *_declarations(fields.FORMATS, "format"),
         "## Tests",
         _python("pipeline.case", Pipeline.case),

@@ -17,7 +17,7 @@ IDENTITY_FILE = "flowstone.json"
 
 
 def take(spark: SparkSession, path: str, pipeline: str, query: str, id: str, *, has_run: bool) -> None:
-    """Make the directory the query's, unless it is. Raises PipelineError if it is another's, or is gone.
+    """Mark the directory as the query's checkpoint. Raises PipelineError if it belongs to another query, or is missing.
 
     `has_run` says that micro-batches were finished with it: without it they would be run again as new ones.
     """
@@ -33,8 +33,8 @@ def take(spark: SparkSession, path: str, pipeline: str, query: str, id: str, *, 
         ) from error
     if found is None:
         raise PipelineError(
-            f"the checkpoint of query {query} is not at {path} any more, and without it records would be written "
-            "again: put it back, or give the query a new one with `flowstone pipeline reset`"
+            f"the checkpoint of query {query} is no longer at {path}, and without it records would be written again: "
+            "restore it, or give the query a new one with `flowstone pipeline reset`"
         )
     try:
         owner = json.loads(found)

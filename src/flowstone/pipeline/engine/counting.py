@@ -1,7 +1,8 @@
 """Numbers of rows of a micro-batch, by node, found in one Spark job that reads as little as possible.
 
 The rows of a source are counted by whether they could be decoded, those of a step by the set of expectations that they
-do not meet. Everything else follows from these, unless a step without expectations is asked about.
+do not meet. Everything else follows from these, unless a step without expectations is asked about: a second job counts
+its rows (`Counts.complete`), which has to be done before the end of a micro-batch, but not before its outputs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from flowstone.pipeline.model import ERROR, Action, Step
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_SOURCE, _STEP, _ROWS = "source", "step", "rows"
+_SOURCE, _STEP = "source", "step"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Counts:
     unmet: dict[str, dict[str, int]] = field(default_factory=dict)  # by step and expectation
     diverted: dict[str, int] = field(default_factory=dict)  # by step
     rows: dict[str, int] = field(default_factory=dict)  # of the further rows that were counted
+    uncounted: dict[str, DataFrame] = field(default_factory=dict)  # further rows, whose number does not follow
 
     @property
     def letters(self) -> int:
@@ -45,9 +47,19 @@ class Counts:
 
     @property
     def failed(self) -> dict[str, int]:
-        """How many rows failed each check, by `<node>.<expectation>`; for undecodable records `<source>.decoded`."""
+        """The number of rows that failed each check, by `<node>.<expectation>`; for undecodable records
+        `<source>.decoded`.
+        """
         unmet = {f"{step}.{name}": count for step, names in self.unmet.items() for name, count in names.items()}
         return {f"{source}.decoded": count for source, count in self.undecoded.items()} | unmet
+
+    def complete(self) -> None:
+        """Count the rows that are not counted yet, in one Spark job."""
+        found = dict.fromkeys(self.uncounted, 0)
+        for part, _failed, number in _counted([_Part("", name, rows) for name, rows in self.uncounted.items()]):
+            found[part.node] = number
+        self.rows.update(found)
+        self.uncounted.clear()
 
 
 def count(
@@ -56,7 +68,10 @@ def count(
     checked: Sequence[StepRows],
     more: Mapping[str, DataFrame],
 ) -> Counts:
-    """Count the rows of sources (`decoded`, of which `good` have no error), of steps, and of `more`."""
+    """Count the rows of sources (`decoded`; `good` have no error), of steps, and those of `more` that follow from them.
+
+    The others are in `uncounted`.
+    """
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     known: dict[int, tuple[str, str, bool]] = {}  # what tells the number of a frame's rows: kind, node, whether all
@@ -68,14 +83,10 @@ def count(
         assert each.all_rows is not None
         parts.append(_Part(_STEP, each.step.name, each.all_rows, [F.col(flag) for flag in unmet_columns(each.step)]))
         known |= {id(each.given): (_STEP, each.step.name, True), id(each.rows): (_STEP, each.step.name, False)}
-    parts += [_Part(_ROWS, name, rows) for name, rows in more.items() if id(rows) not in known]
-    counts = Counts()
+    counts = Counts(uncounted={name: rows for name, rows in more.items() if id(rows) not in known})
     kept: dict[tuple[str, str, bool], int] = {}
     steps = {each.step.name: each.step for each in checked}
     for part, failed, number in _counted(parts):
-        if part.kind == _ROWS:
-            counts.rows[part.node] = number
-            continue
         if part.kind == _STEP:
             is_kept = _add_step(counts, steps[part.node], failed, number)
         else:

@@ -29,7 +29,7 @@ MODULES = "(modules)"
 
 
 def declared_nodes(model: PipelineModel) -> Mapping[str, DeclaredNode]:
-    """Return what is declared about each source, step and sink, by name."""
+    """Return the declaration of each source, step and sink, by name."""
     nodes = {each.name: _source(each) for each in model.sources}
     nodes |= {each.name: _step(each) for each in model.steps}
     nodes |= {each.name: _sink(each) for each in model.sinks}
@@ -47,7 +47,7 @@ def spec_hash(model: PipelineModel) -> str:
 
 
 def declaration(model: PipelineModel, queries: Sequence[Query]) -> Declaration:
-    """Return what is stored of a run's declaration."""
+    """Return the declaration to store for a run."""
     import pyspark
 
     return Declaration(

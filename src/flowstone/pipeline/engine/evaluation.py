@@ -15,6 +15,7 @@ from flowstone.pipeline.engine import letters
 from flowstone.pipeline.engine.counting import Counts, count
 from flowstone.pipeline.engine.sources import split_errors
 from flowstone.pipeline.engine.steps import StepRows, apply_step, check_rows, unmet_message
+from flowstone.pipeline.engine.unions import no_rows
 from flowstone.pipeline.errors import ExpectationFailed
 from flowstone.pipeline.model import ERROR, RECORD, Action, PipelineModel, Sink, Step, TableSink
 
@@ -46,6 +47,10 @@ class Evaluation:
         if failed is not None:
             self.decoded[name], self.undecoded[name] = decoded, failed
 
+    def add_absent(self, spark: SparkSession, absent: Mapping[str, StructType]) -> None:
+        """Add nodes of which there are no rows, or none any more."""
+        self.frames |= {name: no_rows(spark, schema) for name, schema in absent.items()}
+
     def add_steps(self, spark: SparkSession, steps: Iterable[Step]) -> None:
         """Apply the steps, whose inputs must be there. Raises PipelineError if Spark cannot analyse one."""
         for step in steps:
@@ -73,12 +78,20 @@ class Evaluation:
         return found
 
     def count(self, more: Mapping[str, DataFrame] | None = None) -> Counts:
-        """Count the rows that fail, and those of `more`, in one Spark job.
+        """Count the rows that fail, and those of `more`. Raises ExpectationFailed as `check` does."""
+        counts = self.check(more or {})
+        counts.complete()
+        return counts
+
+    def check(self, more: Mapping[str, DataFrame]) -> Counts:
+        """Count the rows that fail, and those of `more` of which the number follows from them.
 
         Raises ExpectationFailed if an expectation that fails the pipeline is not met.
         """
-        counts = count(self.decoded, self.frames, self.checked, more or {})
+        counts = count(self.decoded, self.frames, self.checked, more)
         self._refuse_failures(counts)
+        if not self.decoded and not self.checked:  # nothing was read yet, and it is to be read by one job
+            counts.complete()
         return counts
 
     def _refuse_failures(self, counts: Counts) -> None:
@@ -94,8 +107,12 @@ class Evaluation:
 
 
 def stand_in(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return a DataFrame with the columns and nothing in it, which the optimizer takes for a real one."""
-    return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
+    """Return an empty DataFrame with these columns that the optimizer does not recognize as empty."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    session: Any = spark._jsparkSession  # PySpark would start a job for its own rows
+    rows = spark.sparkContext._jsc.emptyRDD()
+    return DataFrame(session.createDataFrame(rows, session.parseDataType(schema.json())), spark)
 
 
 def are_records_needed(evaluation: Evaluation, sinks: tuple[Sink, ...], given: DataFrame) -> bool:

@@ -7,14 +7,15 @@ if a failure between two outputs makes Spark run the micro-batch again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from flowstone.pipeline import formats, tables
 from flowstone.pipeline.connecting import spark_options
-from flowstone.pipeline.engine.letters import COLUMNS, EMPTY_HEADERS
+from flowstone.pipeline.engine.letters import EMPTY_HEADERS
+from flowstone.pipeline.engine.together import run_together
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import RECORD, ConsoleSink, Delivery, PipelineModel, Sink, TableSink, TopicSink
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from flowstone.pipeline.engine.counting import Counts
     from flowstone.pipeline.engine.evaluation import Evaluation
     from flowstone.pipeline.engine.queries import Query
+    from pyspark_flowstone.placement import Part
 
 # A column that steps may leave in their rows to say in which order rows with the same key were written.
 ORDER = "_order"
@@ -65,6 +67,14 @@ def records(sink: Sink, rows: DataFrame) -> DataFrame:
     )
 
 
+def part_of(sink: Sink, rows: DataFrame) -> Part:
+    """Return what a topic sink writes of the rows of its input."""
+    from pyspark_flowstone.placement import Part
+
+    assert isinstance(sink.target, TopicSink)
+    return Part(sink.target.topic, records(sink, rows), has_keys=bool(sink.target.key))
+
+
 def _key(rows: DataFrame, key: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
@@ -77,21 +87,21 @@ def _key(rows: DataFrame, key: str) -> Column:
     return column if kind == "binary" else column.cast("string").cast("binary")
 
 
-def write_records(model: PipelineModel, parts: Sequence[tuple[str, DataFrame]], batch: MicroBatchId) -> None:
-    """Write records, each part with its topic: all in one transaction if delivery is exactly once."""
-    from pyspark_flowstone import exactly_once
+def write_records(model: PipelineModel, parts: Sequence[Part], batch: MicroBatchId) -> None:
+    """Write records, which have COLUMNS: all in one transaction if delivery is exactly once."""
     from pyspark_flowstone.foreach_batch import direct
+    from pyspark_flowstone.placement import placed
 
     if not parts:
         return
-    rows = reduce(lambda one, other: one.unionByName(other), (each.select(*COLUMNS) for _topic, each in parts))
     options = {**spark_options(model), "connectTimeout": f"{CONNECT_TIMEOUT_S}s"}
     options |= _sink_options(model)
     if model.delivery == Delivery.EXACTLY_ONCE:
-        topics = sorted({topic for topic, _rows in parts})
-        rows = exactly_once(rows, bootstrap=model.bootstrap, topic=topics, connect_timeout_s=CONNECT_TIMEOUT_S)
+        rows = placed(parts, bootstrap=model.bootstrap, connect_timeout_s=CONNECT_TIMEOUT_S)
         options |= {"delivery": "exactly-once", "sinkName": batch.query}
         options |= {"txnAppId": batch.query_id, "txnVersion": str(batch.number)}
+    else:
+        rows = reduce(lambda one, other: one.unionByName(other), (each.rows for each in parts))
     direct.write(rows, options)
 
 
@@ -124,20 +134,22 @@ def write_table(sink: Sink, rows: DataFrame, batch: MicroBatchId) -> tables.Writ
 
 
 def write_all(model: PipelineModel, query: Query, evaluation: Evaluation, counts: Counts, batch: MicroBatchId) -> None:
-    """Write what a query makes of some rows: records and dead letters in one transaction, then each table."""
+    """Write what a query makes of some rows: records and dead letters in one transaction, and each table.
+
+    All are written at the same time. If one fails, the others are completed, and not written again when the micro-batch
+    is repeated. What is not counted yet is counted meanwhile.
+    """
+    from pyspark_flowstone.placement import Part
+
     frames = evaluation.frames
-    parts = [
-        (each.target.topic, records(each, frames[each.input]))
-        for each in query.sinks
-        if isinstance(each.target, TopicSink)
-    ]
-    parts += [(model.letters_topic, each) for each in evaluation.letters(counts)]
-    write_records(model, parts, batch)
+    parts = [part_of(each, frames[each.input]) for each in query.sinks if isinstance(each.target, TopicSink)]
+    parts += [Part(model.letters_topic, each) for each in evaluation.letters(counts)]
+    writes: list[Callable[[], object]] = [partial(write_records, model, parts, batch)] if parts else []
     for sink in query.sinks:
-        if isinstance(sink.target, TableSink):
-            write_table(sink, frames[sink.input], batch)
-        elif not isinstance(sink.target, TopicSink):
-            show(sink, frames[sink.input], batch)
+        if not isinstance(sink.target, TopicSink):
+            write = write_table if isinstance(sink.target, TableSink) else show
+            writes.append(partial(write, sink, frames[sink.input], batch))
+    run_together([*writes, *([counts.complete] if counts.uncounted else [])])
 
 
 def show(sink: Sink, rows: DataFrame, batch: MicroBatchId) -> None:

@@ -1,18 +1,24 @@
-"""Which streaming queries run a pipeline, and which steps each of them applies where.
+"""The streaming queries of a pipeline, and the steps that each of them applies.
 
 Spark runs one streaming plan for each query, and only that plan can keep state between micro-batches. A query therefore
-has a root: a source, or a step that keeps state or combines streams. The streaming plan leads from the sources to the
-root. All other steps are applied to each micro-batch of the root's rows, which is read once for all outputs.
+has a root: a source, or a step that keeps state. The streaming plan leads from the sources to the root. All other steps
+are applied to each micro-batch of the root's rows, which is read once for all outputs.
+
+A union of two roots' rows belongs to the queries of both: each applies it to its own rows, and to none of the other's
+(`Query.absent`). Together they write the rows that a query of both would write, whose micro-batches could be divided
+like this too. So no topic is read for a union alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from flowstone.pipeline.engine.sources import Range, is_stream, read_batch, read_stream, split_errors, stand_in
 from flowstone.pipeline.engine.steps import apply_step, check_rows, enforce
+from flowstone.pipeline.engine.unions import children, is_union, operators
 from flowstone.pipeline.errors import PipelineError
 from flowstone.pipeline.model import FormatKind, PipelineModel, Sink, Source, Step, TopicSource
 
@@ -49,24 +55,31 @@ class Query:
     steps: tuple[Step, ...]  # applied to each micro-batch, in order
     sinks: tuple[Sink, ...]
     output_mode: str = "append"
+    # The columns of nodes that its steps combine with its own, and of which it has no rows: other queries have them.
+    absent: Mapping[str, StructType] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Streams:
     """The streaming rows of each node, by which the roots are found."""
 
-    frames: dict[str, DataFrame]
-    roots: dict[str, str]  # of nodes that depend on a stream
+    frames: dict[str, DataFrame]  # of steps without the rows that an expectation keeps from what follows
+    given: dict[str, DataFrame]  # of steps with all rows
+    roots: dict[str, tuple[str, ...]]  # of nodes that depend on a stream
     decoded: dict[str, DataFrame]  # rows of sources, with ERROR
 
 
-def plan_queries(spark: SparkSession, model: PipelineModel) -> tuple[Query, ...]:
-    """Return the queries of a pipeline. Raises PipelineError if Spark cannot analyse it, or a sink reads no stream."""
-    streams = _streams(spark, model, None)
+def plan_queries(spark: SparkSession, model: PipelineModel, before: Collection[str] = ()) -> tuple[Query, ...]:
+    """Return the queries of a pipeline. Raises PipelineError if Spark cannot analyse it, or a sink reads no stream.
+
+    `before` names the queries of the last run: a union that was a query of its own, whose checkpoint has its progress,
+    stays one.
+    """
+    streams = _streams(spark, model, None, before)
     queries = []
-    for root in dict.fromkeys(streams.roots.values()):
-        steps = tuple(each for each in model.steps if streams.roots.get(each.name) == root and each.name != root)
-        sinks = tuple(each for each in model.sinks if streams.roots.get(each.input) == root)
+    for root in dict.fromkeys(chain.from_iterable(streams.roots.values())):
+        steps = tuple(each for each in model.steps if root in streams.roots.get(each.name, ()) and each.name != root)
+        sinks = tuple(each for each in model.sinks if root in streams.roots.get(each.input, ()))
         if not sinks and not _has_rows_to_check(model, root, steps):
             continue
         needed = _needed(model, root, steps, sinks)
@@ -78,6 +91,7 @@ def plan_queries(spark: SparkSession, model: PipelineModel) -> tuple[Query, ...]
                 needed,
                 sinks,
                 _output_mode(streams.frames[root]),
+                _absent(streams, root, needed),
             )
         )
     for sink in model.sinks:
@@ -94,20 +108,17 @@ def analysed_frames(spark: SparkSession, model: PipelineModel) -> Mapping[str, D
     return _streams(spark, model, None).frames
 
 
-def stateful_steps(spark: SparkSession, model: PipelineModel) -> tuple[str, ...]:
-    """Return the names of the steps that run in Spark's streaming plan, whose state a checkpoint has."""
-    roots = _streams(spark, model, None).roots
-    return tuple(each.name for each in model.steps if roots.get(each.name) == each.name)
-
-
 def root_rows(
     spark: SparkSession, model: PipelineModel, query: Query, ranges: Mapping[str, Range], *, keeps_records: bool = True
 ) -> DataFrame:
-    """Return the stream of a query's root; a topic's rows have ERROR, and without `keeps_records` may lack RECORD."""
+    """Return the stream of a query's root: all rows of a step, whatever its expectations.
+
+    A topic's rows have ERROR, and without `keeps_records` may lack RECORD.
+    """
     root = model.source(query.root)
     if root is not None:
         return read_stream(spark, model, root, ranges.get(root.name, Range()), keeps_records=keeps_records)
-    return _streams(spark, _leading_to(model, query.root), ranges).frames[query.root]
+    return _streams(spark, leading_to(model, query.root), ranges).given[query.root]
 
 
 def root_schema(spark: SparkSession, model: PipelineModel, query: Query) -> StructType | None:
@@ -118,16 +129,18 @@ def root_schema(spark: SparkSession, model: PipelineModel, query: Query) -> Stru
     return stand_in(spark, source).schema
 
 
-def _leading_to(model: PipelineModel, root: str) -> PipelineModel:
+def leading_to(model: PipelineModel, root: str) -> PipelineModel:
     """Return the model with only those sources and steps of which the root's rows are made."""
     needed = _ancestors(model, root)
     sources = tuple(each for each in model.sources if each.name in needed)
     return replace(model, sources=sources, steps=tuple(each for each in model.steps if each.name in needed))
 
 
-def _streams(spark: SparkSession, model: PipelineModel, ranges: Mapping[str, Range] | None) -> _Streams:
+def _streams(
+    spark: SparkSession, model: PipelineModel, ranges: Mapping[str, Range] | None, before: Collection[str] = ()
+) -> _Streams:
     """Return the streams of all nodes; without ranges stand-ins, which are only good for analysis."""
-    streams = _Streams({}, {}, {})
+    streams = _Streams({}, {}, {}, {})
     for source in model.sources:
         if not is_stream(source):
             streams.frames[source.name] = read_batch(spark, model, source, Range())
@@ -136,54 +149,46 @@ def _streams(spark: SparkSession, model: PipelineModel, ranges: Mapping[str, Ran
         decoded = stand_in(spark, source) if ranges is None else read_stream(spark, model, source, part)
         streams.decoded[source.name] = decoded
         streams.frames[source.name], _failed = split_errors(decoded)
-        streams.roots[source.name] = source.name
+        streams.roots[source.name] = (source.name,)
     for step in model.steps:
-        _add_step(spark, step, streams)
+        _add_step(spark, step, streams, has_query=_name(model, step.name) in before)
     return streams
 
 
-def _add_step(spark: SparkSession, step: Step, streams: _Streams) -> None:
+def _add_step(spark: SparkSession, step: Step, streams: _Streams, *, has_query: bool) -> None:
     rows = apply_step(spark, step, streams.frames)
-    roots = {streams.roots[each] for each in step.inputs if each in streams.roots}
+    roots = tuple(dict.fromkeys(root for each in step.inputs for root in streams.roots.get(each, ())))
     kept = sum(_stateful_count(streams.frames[each]) for each in step.inputs)
-    if len(roots) > 1 or (roots and _stateful_count(rows) > kept):
-        streams.roots[step.name] = step.name
-    elif roots:
-        (streams.roots[step.name],) = roots
+    keeps_state = _stateful_count(rows) > kept
+    if roots:
+        is_divided = len(roots) == 1 or (not has_query and is_union(spark, step, streams.frames))
+        streams.roots[step.name] = roots if is_divided and not keeps_state else (step.name,)
     check_rows(step, rows)  # has Spark analyse all conditions
-    streams.frames[step.name] = enforce(step, rows)
+    streams.given[step.name], streams.frames[step.name] = rows, enforce(step, rows)
 
 
 def _stateful_count(rows: DataFrame) -> int:
     """Return how many operators of the rows' plan keep state."""
-    return sum(_is_stateful(each) for each in _operators(_plan(rows)))
+    return sum(_is_stateful(each) for each in operators(rows))
 
 
 def _is_stateful(operator: Any) -> bool:
     if operator.nodeName() not in STATEFUL or not operator.isStreaming():
         return False
-    return operator.nodeName() != "Join" or all(each.isStreaming() for each in _children(operator))
+    return operator.nodeName() != "Join" or all(each.isStreaming() for each in children(operator))
 
 
 def _output_mode(rows: DataFrame) -> str:
     """Return update for an aggregation that no watermark ever finishes, else append."""
-    names = {each.nodeName() for each in _operators(_plan(rows)) if each.isStreaming()}
+    names = {each.nodeName() for each in operators(rows) if each.isStreaming()}
     return "update" if names & AGGREGATIONS and WATERMARK not in names else "append"
 
 
-def _plan(rows: DataFrame) -> Any:
-    return rows._jdf.queryExecution().analyzed()
-
-
-def _operators(plan: Any) -> Iterator[Any]:
-    yield plan
-    for child in _children(plan):
-        yield from _operators(child)
-
-
-def _children(plan: Any) -> list[Any]:
-    children = plan.children()
-    return [children.apply(number) for number in range(children.size())]
+def _absent(streams: _Streams, root: str, steps: Sequence[Step]) -> dict[str, StructType]:
+    """Return the columns of the nodes that the steps read and that no row of the root reaches."""
+    inputs = {name for each in steps for name in each.inputs}
+    others = [name for name, roots in streams.roots.items() if name in inputs and root not in roots]
+    return {name: streams.frames[name].schema for name in others}
 
 
 def _has_rows_to_check(model: PipelineModel, root: str, steps: tuple[Step, ...]) -> bool:

@@ -37,7 +37,7 @@ QUERY_ID = "sql.streaming.queryId"  # a property of Spark's thread while a micro
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What one micro-batch did."""
+    """The result of one micro-batch."""
 
     query: str
     number: int
@@ -49,7 +49,7 @@ class BatchReport:
 
 
 class Listener(Protocol):
-    """What the queries of a run report, from Spark's threads."""
+    """Receiver of the reports of a run's queries, which come from Spark's threads."""
 
     def is_stopping(self) -> bool: ...
     def failed(self, query: str, error: Exception) -> None: ...
@@ -58,7 +58,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Start:
-    """Where a query keeps its checkpoint, and where its sources start if the checkpoint is new."""
+    """The location of a query's checkpoint, and the start positions of its sources if the checkpoint is new."""
 
     checkpoint: str
     ranges: Mapping[str, Range] = field(default_factory=dict)  # by source
@@ -103,7 +103,7 @@ class StopRequested(Exception):
 
 
 class _Body:
-    """What Spark calls with each micro-batch of a query."""
+    """The function that Spark calls with each micro-batch of a query."""
 
     def __init__(
         self, model: PipelineModel, query: Query, checkpoint: str, listener: Listener, *, needs_records: bool
@@ -132,7 +132,7 @@ class _Body:
         try:
             evaluation = _evaluate(self._model, self._query, rows, has_records=self._needs_records)
             outputs = {each.name: evaluation.frames[each.input] for each in self._query.sinks}
-            counts = evaluation.count({ROWS_IN: rows, **outputs})
+            counts = evaluation.check({ROWS_IN: rows, **outputs})
             write_all(self._model, self._query, evaluation, counts, batch)
         finally:
             release()
@@ -173,6 +173,7 @@ def _evaluate(model: PipelineModel, query: Query, rows: DataFrame, *, has_record
         evaluation.add_source(query.root, rows, has_records=has_records)
     else:
         evaluation.add_step_rows(root, rows)
+    evaluation.add_absent(spark, query.absent)
     evaluation.add_steps(spark, query.steps)
     return evaluation
 

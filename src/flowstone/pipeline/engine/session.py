@@ -33,6 +33,8 @@ DEFAULTS = {
     "spark.sql.streaming.stopTimeout": "60s",
     # Micro-batches are small: most of their time is planning, which adaptive execution repeats for each stage.
     "spark.sql.adaptive.enabled": "false",
+    # Rows between Spark and its Python workers over Unix sockets instead of TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -88,7 +90,7 @@ def open_session(model: PipelineModel, master: str = "", *, is_brief: bool = Fal
 
 
 def ship(model: PipelineModel) -> None:
-    """Have the functions of pipeline.py and of the modules beside it sent to Spark's workers by value.
+    """Send the functions of pipeline.py and of the modules beside it to Spark's workers by value.
 
     The workers cannot import pipeline.py itself, which has a name of its own.
     """

@@ -25,7 +25,7 @@ RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "
 
 @dataclass(frozen=True)
 class Range:
-    """Where the reading of a topic source starts and ends, as the Spark source's options have it (JSON of offsets)."""
+    """The start and end of a read from a topic source, as options of the Spark source (JSON of offsets)."""
 
     starting: str = "earliest"
     ending: str = "latest"  # for batches
@@ -61,14 +61,19 @@ def read_stream(
 
 def stand_in(spark: SparkSession, source: Source) -> DataFrame:
     """Return a stream with the columns of a source and no rows, for analysis: Spark starts no process for it."""
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    from flowstone.pipeline.formats.bad_values import no_error
+
     origin = source.origin
     assert not isinstance(origin, TableSource)
     nothing = spark.readStream.format("rate").load()
     if isinstance(origin, FileSource):
         kind = origin.schema or "value string"
         return nothing.selectExpr(f"CAST(NULL AS struct<{_fields(spark, kind)}>) row").select("row.*")
-    record = nothing.selectExpr(f"CAST(NULL AS {RECORD_TYPE}) {RECORD}")
-    return formats.decode(record, origin.value, spark, formats.subject_of(*origin.topics))
+    columns = formats.columns_of(origin.value, formats.subject_of(*origin.topics))
+    nulls = [F.lit(None).cast(each.dataType).alias(each.name) for each in columns]
+    return nothing.select(*nulls, F.lit(None).cast(RECORD_TYPE).alias(RECORD), no_error().alias(ERROR))
 
 
 def _fields(spark: SparkSession, ddl: str) -> str:

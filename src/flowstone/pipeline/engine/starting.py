@@ -1,4 +1,4 @@
-"""Where the topic sources of a query start: explicit offsets, resolved once and then stored.
+"""Start positions of a query's topic sources: explicit offsets, resolved once and then stored.
 
 `latest` and times are resolved before the first micro-batch. A run that dies before it has written a checkpoint
 therefore starts again where the first one would have, and skips nothing.

@@ -1,4 +1,4 @@
-"""What the formats with schemas have in common, Avro and Protobuf: their interface, and the packages that they need."""
+"""Shared code of the formats with schemas, Avro and Protobuf: their interface, and the packages that they need."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the commands of `flowstone pipeline` do, one module for each."""
+"""The operations of the commands of `flowstone pipeline`, one module for each."""

@@ -1,4 +1,4 @@
-"""`backfill`: computes a table anew with the code as it is now, on the side, and swaps it in.
+"""`backfill`: recomputes a table with the current code at another path, then replaces the old table.
 
 The pipeline must not be running. The new table has the rows of all records from the beginning up to where the query
 has finished, so that the next run goes on from there without a gap and without a row twice. Readers see the old table
@@ -8,6 +8,7 @@ until the swap, which is two renames of directories; the old table stays beside 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,19 +49,19 @@ class _Work:
 def backfill(
     spark: SparkSession, model: PipelineModel, state: PipelineState, names: Sequence[str], start: str, offsets_max: int
 ) -> list[Backfilled]:
-    """Compute tables anew and swap them in. Raises PipelineError before anything is written if that cannot be done."""
+    """Recompute tables and replace the old ones. Raises PipelineError before anything is written if that is not
+    possible.
+    """
     sinks = chosen(model, names)
     for sink in sinks:
         finish_swap(sink)
-    queries = plan_queries(spark, model)
+    queries = plan_queries(spark, model, state.query_names)
     work = [_work(spark, model, state, query, sinks, start) for query in queries]
     id = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    found = []
-    for each in work:
-        if each.sinks:
-            rows = _compute(spark, model, each, id, offsets_max)
-            found += [_swapped(sink, rows[sink.name], id) for sink in each.sinks]
-    return found
+    rows: Counter[str] = Counter()
+    for each in filter(lambda each: each.sinks, work):
+        rows.update(_compute(spark, model, each, id, offsets_max))
+    return [_swapped(sink, rows[sink.name], id) for sink in sinks]
 
 
 def chosen(model: PipelineModel, names: Sequence[str]) -> tuple[Sink, ...]:
@@ -80,7 +81,7 @@ def chosen(model: PipelineModel, names: Sequence[str]) -> tuple[Sink, ...]:
                 each.declared_at,
             )
     if not found:
-        raise PipelineError("the pipeline has no table to compute anew; use `replay --aside` for topics")
+        raise PipelineError("the pipeline has no table to recompute; use `replay --aside` for topics")
     return found
 
 
@@ -120,7 +121,7 @@ def _ranges(
 
 
 def _compute(spark: SparkSession, model: PipelineModel, work: _Work, id: str, offsets_max: int) -> dict[str, int]:
-    """Write the tables on the side, and return the numbers of their rows."""
+    """Write the rows of a query into the tables on the side, and return their numbers."""
     rows = dict.fromkeys((each.name for each in work.sinks), 0)
     for number, part in enumerate(chunks.parts(work.query, work.ranges, offsets_max)):
         evaluation = chunks.evaluate(spark, model, work.query, part)
@@ -129,7 +130,7 @@ def _compute(spark: SparkSession, model: PipelineModel, work: _Work, id: str, of
         ends = {
             f"{each.topic}-{each.partition}": end for pinned in part.values() for each, end in pinned.ending.items()
         }
-        batch = MicroBatchId(f"{work.query.name}.backfill", f"backfill-{id}", number, ends)
+        batch = MicroBatchId(f"{work.query.name}.backfill", f"backfill-{id}/{work.query.name}", number, ends)
         for each in work.sinks:
             write_table(_on_side(each, id), outputs[each.name], batch)
             rows[each.name] += counts.rows.get(each.name, 0)

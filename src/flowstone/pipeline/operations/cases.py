@@ -16,7 +16,7 @@ from flowstone.embedded import Broker
 from flowstone.pipeline import formats
 from flowstone.pipeline.authoring.validation import LETTERS
 from flowstone.pipeline.engine.evaluation import Evaluation
-from flowstone.pipeline.engine.outputs import MicroBatchId, records, write_records, write_table
+from flowstone.pipeline.engine.outputs import MicroBatchId, part_of, write_records, write_table
 from flowstone.pipeline.engine.session import ship
 from flowstone.pipeline.engine.sources import Range, read_batch
 from flowstone.pipeline.errors import PipelineError
@@ -133,7 +133,7 @@ class _CaseRun:
         else:
             self._broker.create_topic(target.topic, partitions=PARTITIONS)
             batch = MicroBatchId(f"{self._model.name}.{sink.name}", self._case.name, 0, {})
-            write_records(self._model, [(target.topic, records(sink, rows))], batch)
+            write_records(self._model, [part_of(sink, rows)], batch)
         return written_rows(self._spark, self._model, sink, columns)
 
 

@@ -1,4 +1,4 @@
-"""`check`: what is wrong with a pipeline, found without writing anything.
+"""`check`: finds mistakes in a pipeline without writing anything.
 
 Formats and registries, the broker and its topics, Spark's analysis of all steps and conditions, and the tables.
 """
@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 def check(model: PipelineModel, open_spark: Callable[[], SparkSession]) -> tuple[list[PipelineError], list[Query]]:
-    """Return what is wrong, and the queries that would run if nothing is."""
+    """Return the mistakes found, and the queries that would run if there are none."""
     problems = list(_topics(model))
     spark = open_spark()
     problems += _formats(model)

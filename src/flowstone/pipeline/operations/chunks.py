@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from flowstone.pipeline.engine.evaluation import Evaluation
-from flowstone.pipeline.engine.queries import Query
-from flowstone.pipeline.engine.sources import Range, read_batch
-from flowstone.pipeline.model import PipelineModel, Step, TopicSource
+from flowstone.pipeline.engine.queries import Query, leading_to
+from flowstone.pipeline.engine.sources import Range, is_stream, read_batch, split_errors
+from flowstone.pipeline.engine.steps import apply_step, enforce
+from flowstone.pipeline.model import PipelineModel, Source, Step, TopicSource
 from flowstone.pipeline.operations.ranges import Pinned
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # Of each partition, in one batch and one transaction.
 OFFSETS_MAX = 200_000
@@ -39,21 +40,35 @@ def can_be_read_again(query: Query) -> bool:
 def evaluate(spark: SparkSession, model: PipelineModel, query: Query, ranges: Mapping[str, Pinned]) -> Evaluation:
     """Return the rows of a query's nodes for the records in these ranges."""
     evaluation = Evaluation(model)
-    streamed = {each.name for each in query.sources}
     for source in model.sources:
-        if source.name in ranges:
-            evaluation.add_source(source.name, read_batch(spark, model, source, ranges[source.name].as_range()))
-        elif source.name not in streamed and not isinstance(source.origin, TopicSource):
+        if not is_stream(source):
             evaluation.add_source(source.name, read_batch(spark, model, source, Range()))
-    evaluation.add_steps(spark, _steps(model, query))
+    root = model.step(query.root)
+    if root is None:
+        evaluation.add_source(query.root, _read(spark, model, query.sources[0], ranges))
+    else:
+        evaluation.add_step_rows(root, _root_rows(spark, leading_to(model, query.root), root, ranges))
+    evaluation.add_absent(spark, query.absent)
+    evaluation.add_steps(spark, query.steps)
     return evaluation
 
 
-def _steps(model: PipelineModel, query: Query) -> tuple[Step, ...]:
-    """Return the steps up to the query's root, and those that it applies to the root's rows."""
-    wanted = {query.root}
-    for step in reversed(model.steps):
-        if step.name in wanted:
-            wanted |= set(step.inputs)
-    applied = {each.name for each in query.steps}
-    return tuple(each for each in model.steps if each.name in wanted or each.name in applied)
+def _root_rows(spark: SparkSession, model: PipelineModel, root: Step, ranges: Mapping[str, Pinned]) -> DataFrame:
+    """Return the rows of a step that keeps state, the last of the model.
+
+    Undecodable records and the expectations of other steps are the business of the queries of the sources.
+    """
+    frames = {}
+    for source in model.sources:
+        if is_stream(source):
+            frames[source.name], _failed = split_errors(_read(spark, model, source, ranges))
+        else:
+            frames[source.name] = read_batch(spark, model, source, Range())
+    for step in model.steps:
+        rows = apply_step(spark, step, frames)
+        frames[step.name] = rows if step is root else enforce(step, rows)
+    return frames[root.name]
+
+
+def _read(spark: SparkSession, model: PipelineModel, source: Source, ranges: Mapping[str, Pinned]) -> DataFrame:
+    return read_batch(spark, model, source, ranges[source.name].as_range())

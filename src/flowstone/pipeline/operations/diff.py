@@ -1,4 +1,4 @@
-"""`diff`: what another version of the code makes of the same records. Writes nothing.
+"""`diff`: compares the rows that two versions of the code produce from the same records. Writes nothing.
 
 Both versions read the same pinned offsets, as batches, and the rows that each sink would get are compared:
 

@@ -1,4 +1,4 @@
-"""`plan`: what changed since the last run, what that does to the rows, and which checkpoints can go on.
+"""`plan`: shows what changed since the last run, the effect on rows, and which checkpoints can be continued.
 
 Pure: two declarations in, sentences out.
 """

@@ -1,4 +1,4 @@
-"""`replay`: a bounded range of records through the pipeline as it is now, into its sinks or aside.
+"""`replay`: processes a range of records with the current pipeline, into its sinks or into other topics and tables.
 
 The rows are written in addition to those of the stream. The replay itself is exactly once: its pinned ranges are stored
 first, each chunk is a transaction with the replay's id and the chunk's number, and a replay that was interrupted is
@@ -58,14 +58,14 @@ def interrupted(model: PipelineModel, store: StateStore) -> ReplayRecord:
         raise PipelineError("no replay was interrupted")
     if last.spec_hash != spec_hash(model):
         raise PipelineError(
-            f"the pipeline has changed since the replay {last.id} began, and half of it would be of either: bring the "
-            "old version back, or give the replay up with `replay --abandon`"
+            f"the pipeline has changed since the replay {last.id} began, so it would mix the results of both "
+            "versions: restore the old version, or end the replay with `replay --abandon`"
         )
     return last
 
 
 def abandon(store: StateStore) -> str:
-    """Mark the interrupted replay as ended; what it has written stays. Return its id."""
+    """Mark the interrupted replay as ended, keep the rows that it has written, and return its id."""
     last = _last(store)
     if last is None or last.ended_at_ms:
         raise PipelineError("no replay was interrupted")
@@ -97,7 +97,9 @@ def _chunk(
     evaluation = chunks.evaluate(spark, model, query, part)
     outputs = {each.name: evaluation.frames[each.input] for each in query.sinks}
     counts = evaluation.count(outputs)
-    write_all(model, query, evaluation, counts, MicroBatchId(f"{query.name}.replay", done.id, number, {}))
+    write_all(
+        model, query, evaluation, counts, MicroBatchId(f"{query.name}.replay", f"{done.id}/{query.name}", number, {})
+    )
     done.chunks += 1
     done.letters += counts.letters
     for name in outputs:

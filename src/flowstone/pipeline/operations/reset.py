@@ -1,4 +1,4 @@
-"""`reset`: has queries start again at a named position, after saving where they were under a name.
+"""`reset`: sets the position at which queries start again, and saves their previous position under a name.
 
 A reset changes only the state: it gives each query a new checkpoint and new start positions. The saved point has the
 old ones, so that a reset to it undoes the reset. The rows of records that are read again are written again.
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 @dataclass(frozen=True)
 class QueryReset:
-    """What becomes of one query. A negative number of records is skipped."""
+    """The effect of a reset on one query. A negative number of records is skipped."""
 
     query: str
     positions: Mapping[str, str]
@@ -78,7 +78,7 @@ def plan_reset(
 
 
 def apply(model: PipelineModel, store: StateStore, reset: Reset) -> None:
-    """Save the point, and have the queries start anew. Everything is written together."""
+    """Save the point, and store the new start positions of the queries. Everything is written together."""
     records: dict[tuple[Kind, str], StateRecord | None] = {(Kind.POINT, reset.saved.name): reset.saved}
     points = store.load().points
     for point in points[: max(0, len(points) + 1 - POINTS_MAX)]:

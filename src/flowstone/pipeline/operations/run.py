@@ -41,7 +41,7 @@ class RunOptions:
 
 @dataclass
 class RunSummary:
-    """What a run did, summed over its micro-batches."""
+    """The result of a run, summed over its micro-batches."""
 
     reason: str = ENDED
     batches: int = 0
@@ -59,7 +59,7 @@ class RunSummary:
 
 @dataclass
 class Reporter:
-    """What a run tells its caller, from threads of its own."""
+    """Receiver of a run's reports, which come from threads of the run."""
 
     on_start: Callable[[Sequence[Query]], None] = lambda queries: None
     on_batch: Callable[[BatchReport], None] = lambda report: None
@@ -73,7 +73,7 @@ def run(
     reporter: Reporter,
     open_spark: Callable[[PipelineModel, str], SparkSession] = open_session,
 ) -> RunSummary:
-    """Run the pipeline until `stopping` is set, or with `once` until it has processed what is there.
+    """Run the pipeline until `stopping` is set, or with `once` until it has processed the available records.
 
     Raises TryLater if it may work later as it is, and PipelineError if it cannot run as it is declared.
     """
@@ -113,7 +113,7 @@ class _Session:
     def run(self, open_spark: Callable[[PipelineModel, str], SparkSession]) -> RunSummary:
         spark = open_spark(self._model, self._options.master)
         ship(self._model)
-        queries = plan_queries(spark, self._model)
+        queries = plan_queries(spark, self._model, self._store.load().query_names)
         starts = prepare(spark, self._model, queries, self._store)
         self._store.store_declaration(declaration(self._model, queries))
         self._run.check()
@@ -138,7 +138,7 @@ class _Session:
             # A supervisor of processes may end Spark's together with this one, which is a stop like any other.
             if not self._stopping.is_set():
                 raise TryLater(
-                    f"Spark's process has ended ({describe(error)}); see whether the memory sufficed"
+                    f"Spark's process has ended ({describe(error)}); check whether it had enough memory"
                 ) from error
         if self._lost is not None:
             raise self._lost

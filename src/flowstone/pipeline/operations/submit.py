@@ -41,7 +41,7 @@ main()
 
 @dataclass(frozen=True)
 class Submission:
-    """Where and how a pipeline is run."""
+    """The options with which a pipeline is submitted."""
 
     master: str
     deploy_mode: str = CLIENT

@@ -1,4 +1,4 @@
-"""The lease of a pipeline: of all runs, on whatever machines, only one may go on.
+"""The lease of a pipeline: only one run at a time is active, on all machines together.
 
 A run claims by writing a lease of its own and reading the topic to it. The earliest claim in the log that is alive
 wins; a later one withdraws. A claim is alive if its last heartbeat is less than `DEAD_AFTER_S` older than the new
@@ -160,7 +160,7 @@ def host_name() -> str:
 
 
 def _machine() -> str:
-    """Return what tells one running machine from others, and from itself before it was restarted."""
+    """Return an id of this machine since its last boot."""
     with suppress(OSError):
         return _BOOT_ID.read_text().strip()
     return host_name()

@@ -69,7 +69,9 @@ class DeclaredQuery(StateRecord):
 
 @dataclass(frozen=True)
 class Declaration(StateRecord):
-    """What `plan` compares: fingerprints of all nodes, and what a checkpoint depends on."""
+    """The stored declaration of a run, which `plan` compares: fingerprints of all nodes and of what checkpoints depend
+    on.
+    """
 
     spec_hash: str
     nodes: Mapping[str, DeclaredNode]
@@ -82,7 +84,7 @@ class Declaration(StateRecord):
 
 @dataclass(frozen=True)
 class Positions(StateRecord):
-    """Where each source of a query started: the JSON for the Spark source's startingOffsets, by source."""
+    """The start positions of a query's sources: JSON for the Spark source's startingOffsets, by source."""
 
     sources: Mapping[str, str]
     stored_at_ms: int = 0
@@ -146,7 +148,7 @@ class RunRecord(StateRecord):
 
 @dataclass(frozen=True)
 class Progress(StateRecord):
-    """What a query did in its current or last run; the counts are sums over the run."""
+    """The progress of a query in its current or last run; the counts are sums over the run."""
 
     query: str
     run_id: str
@@ -175,7 +177,8 @@ class ErrorRecord(StateRecord):
 
 @dataclass(frozen=True)
 class LettersRecord(StateRecord):
-    """What was done with dead letters: ranges of offsets as [first, last], by partition of the letters topic.
+    """The dead letters that were retried or dropped: ranges of offsets as [first, last], by partition of the letters
+    topic.
 
     `pending` are those of a retry that has begun, and whose number is `retries`.
     """

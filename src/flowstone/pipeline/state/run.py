@@ -32,7 +32,7 @@ END_TIMEOUT_S = 10.0
 
 @dataclass
 class _Counts:
-    """What a query did in this run so far."""
+    """The counts of a query in this run so far."""
 
     batches: int = 0
     rows_in: int = 0

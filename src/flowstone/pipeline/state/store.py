@@ -105,7 +105,8 @@ class StateStore:
     def begin_run(self, directory: Path | None, *, spec_hash: str = "", master: str = "", purpose: str = "run") -> Run:
         """Return a run that is the only one of the pipeline. Raises PipelineError if another one is alive.
 
-        `directory` is the pipeline's, for the lock file; None, or one that is not writable: there is no lock file.
+        `directory` is the pipeline's directory, for the lock file. Without it, or if it is not writable, no lock file
+        is used.
         """
         now_ms = _now_ms()
         run_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}-{uuid4().hex[:8]}"

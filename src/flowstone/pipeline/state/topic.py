@@ -106,7 +106,7 @@ class StateTopic:
             ) from error
 
     def read(self) -> list[Entry]:
-        """Return what was added since the last call, at first everything. Raises ClientError.
+        """Return the entries that were added since the last call; the first call returns all. Raises ClientError.
 
         Records without a key, and batches with a wrong checksum, are not returned.
         """

@@ -48,6 +48,12 @@ class PipelineState:
     def is_empty(self) -> bool:
         return self == PipelineState(self.pipeline)
 
+    @property
+    def query_names(self) -> frozenset[str]:
+        """The names of the queries of the last run. Raises PipelineError if they cannot be read."""
+        self.check_readable(Kind.DECLARATION)
+        return frozenset(self.declaration.queries) if self.declaration is not None else frozenset()
+
     def live(self, now_ms: int) -> Lease | None:
         """Return the granted lease whose heartbeat is recent at that time, or None."""
         alive = [each for each in self.leases if now_ms - each.heartbeat_ms < DEAD_AFTER_S * 1000]

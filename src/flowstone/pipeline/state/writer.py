@@ -44,7 +44,7 @@ class StateWriter:
         self._thread.start()
 
     def put(self, key: str, value: bytes | None) -> None:
-        """Have the value written soon. Beyond PENDING_KEYS_MAX keys the oldest one is dropped."""
+        """Schedule a write of the value. Beyond PENDING_KEYS_MAX keys the oldest one is dropped."""
         with self._changed:
             self._pending.pop(key, None)
             self._pending[key] = value

@@ -1,4 +1,4 @@
-"""What callers and table formats exchange: the identity of a micro-batch, and what became of its rows."""
+"""Values that callers and table formats exchange: the identity of a micro-batch, and the result of writing its rows."""
 
 from __future__ import annotations
 

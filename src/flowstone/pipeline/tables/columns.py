@@ -34,7 +34,7 @@ WIDER = {
 
 @dataclass(frozen=True)
 class Fit:
-    """How rows fit into a table: the columns that the table gets, and all columns of the files with their types."""
+    """The result of fitting rows into a table: the columns to add, and all columns of the files with their types."""
 
     added: tuple[StructField, ...]
     written: tuple[StructField, ...]

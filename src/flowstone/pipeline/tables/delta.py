@@ -208,7 +208,7 @@ def has(table: DeltaTable, batch: MicroBatch | None) -> bool:
 
 
 def properties(batch: MicroBatch | None) -> CommitProperties:
-    """Return what is committed with the rows of a micro-batch.
+    """Return the commit's properties for a micro-batch: its number and offsets.
 
     The library's own retries rebase on commits of others, and refuse if one of them has a transaction of this batch.
     """

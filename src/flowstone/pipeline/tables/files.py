@@ -81,7 +81,7 @@ def _arrow_schema(rows: DataFrame) -> pa.Schema:
 
 @dataclass(frozen=True)
 class _FileWriter:
-    """What a task runs: writes its rows to files and reports them."""
+    """The function that a task runs: it writes its rows to files and reports the files."""
 
     directory: Location
     partition_by: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Where Iceberg tables are: a catalog that options describe, or a directory with a catalog of its own in SQLite.
+"""Locations of Iceberg tables: a catalog that options describe, or a directory with its own catalog in SQLite.
 
 A sink's path names the table. With options it is `namespace.table` in the catalog that they describe, as pyiceberg's
 `load_catalog` takes them; `catalog` is the catalog's name. Without options it is `directory/namespace.table`: the

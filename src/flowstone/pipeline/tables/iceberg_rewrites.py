@@ -149,7 +149,7 @@ def _overwrite(transaction: Any, table: Table, replaced: Sequence[Any], written:
 
 
 def _name_columns(transaction: Any) -> None:
-    """Have readers find columns by name, as for all files that are added: ours have no ids of columns."""
+    """Set the name mapping, so that readers find columns by name: added files have no column ids."""
     if transaction.table_metadata.name_mapping() is None:
         mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({"schema.name-mapping.default": mapping})

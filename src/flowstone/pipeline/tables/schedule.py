@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Schedule:
-    """When each table was compacted last, and which is being compacted."""
+    """Schedule of compactions: when each table was compacted last, and which one is being compacted."""
 
     def __init__(self, compact: Callable[[TableSink], object], clock: Callable[[], float] = time.monotonic) -> None:
         self._compact, self._clock = compact, clock

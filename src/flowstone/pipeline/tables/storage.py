@@ -1,4 +1,4 @@
-"""Where tables are: local paths and URIs of object stores.
+"""Locations of tables: local paths and URIs of object stores.
 
 A path without a scheme is local; one that is relative counts from the driver's working directory. Spark's tasks write
 with Arrow's file systems, which take their credentials from the environment.

@@ -1,4 +1,4 @@
-"""Upserts: which rows of a micro-batch count, and the files from which the driver merges them into a table.
+"""Upserts: the last row per key of a micro-batch, and the files from which the driver merges these rows into a table.
 
 Of rows with the same keys the last by ORDER counts; without such a column it is the last in Spark's order of the rows.
 Rows for which the condition `delete_when` is true delete what has their keys. Spark finds the last rows and its tasks
@@ -55,7 +55,7 @@ class Changes:
         return sum(each.rows for each in self.files)
 
     def read(self) -> pa.RecordBatchReader:
-        """Return the rows as a stream; each call begins anew. There must be files."""
+        """Return the rows as a stream from the beginning. There must be files."""
         from pyarrow import dataset
 
         system, base = self.where.open()

@@ -11,6 +11,7 @@ from flowstone.broker.authentication import failed_logins
 from flowstone.broker.authentication.failed_logins import COUNTED_MAX, PERIOD_S, FailedLogins
 from flowstone.ports.clock import SimulatedClock
 from flowstone.wire.messages import MetadataRequest
+from tests.support.running_app import RunningApp
 from tests.support.security.secured import authenticate, handshake, secured_app
 from tests.support.wire_client import frame
 
@@ -77,3 +78,13 @@ def test_failed_logins_and_requests_before_a_login_leave_a_line_each(
     told = [record.getMessage() for record in caplog.records if "127.0.0.1" in record.getMessage()]
     assert ["login from" in line for line in told] == [True, False]
     assert "closed: API 3 was requested before the login" in told[1]
+
+
+def test_refused_connections_leave_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with RunningApp(str(tmp_path), max_connections_per_ip="1") as broker, broker.client():
+        for _ in range(20):
+            with broker.client() as refused:
+                refused.closed_after_s()
+    told = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert len(told) == 1
+    assert told[0].endswith("refused: max.connections.per.ip is reached")

@@ -14,6 +14,8 @@ from confluent_kafka.admin import AdminClient
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
+from flowstone.authentication.errors import LoginRefused
+from flowstone.authentication.oauthbearer import Expectations, validate
 from flowstone.errors import ConfigError, ErrorCode
 from flowstone.wire.messages import MetadataRequest
 from tests.support.running_app import RunningApp
@@ -111,8 +113,22 @@ def unsigned() -> str:
     return f"eyJhbGciOiJub25lIiwia2lkIjoib25lIn0.{token().split('.')[1]}."
 
 
+def with_own_key() -> str:
+    """A token that brings the key with which it is signed."""
+    own = RSAKey.generate_key(2048, {"kid": "one"})
+    return token(own, header={"kid": "one", "jwk": own.as_dict(private=False)})
+
+
+def encoded(header: dict[str, Any] | str, signature: str = "") -> str:
+    """A token with this header, and the body and signature of a valid one."""
+    text = header if isinstance(header, str) else json.dumps(header)
+    _, body, signed = token().split(".")
+    return f"{urlsafe_b64encode(text.encode()).rstrip(b'=').decode()}.{body}.{signature or signed}"
+
+
 CRITICAL = "eyJhbGciOiJSUzI1NiIsImtpZCI6Im9uZSIsImNyaXQiOlsieCJdfQ"  # {"alg":"RS256","kid":"one","crit":["x"]}
-MALFORMED = [b"", b"n,,", message(token(), "a=root"), b"n,,\x01\x01", b"\xff", b"p,,\x01auth=Bearer x\x01\x01"]
+LONG = b"n,," + b"\x01" * 500_000 + b"auth=Bearer x\x01\x01"
+MALFORMED = [LONG, b"", b"n,,", message(token(), "a=root"), b"n,,\x01\x01", b"\xff", b"p,,\x01auth=Bearer x\x01\x01"]
 BAD = {
     "unsigned": unsigned,  # CVE-2026-33557
     "a public key as a secret": public_as_secret,
@@ -128,6 +144,19 @@ BAD = {
     "an unknown key": lambda: token(OTHER),
     "the name of another key": lambda: token(OTHER, header={"kid": "one"}),
     "another algorithm's key": lambda: token(ECKey.generate_key("P-256", {"kid": "one"}), "ES256"),
+    "its own key": with_own_key,
+    "a key to be fetched": lambda: token(OTHER, header={"kid": "one", "jku": "https://evil.example.org/jwks"}),
+    "a path as a key": lambda: encoded({"alg": "RS256", "kid": "../../../../dev/null"}),
+    "a key's name that is a list": lambda: encoded({"alg": "RS256", "kid": ["one"]}),
+    "a key's name that is null": lambda: encoded({"alg": "RS256", "kid": None, "typ": "JWT"}, "AAAA"),
+    "two algorithms": lambda: encoded('{"alg":"RS256","kid":"one","alg":"none"}'),
+    "an algorithm that is a list": lambda: encoded({"alg": ["RS256"], "kid": "one"}),
+    "a deeply nested header": lambda: encoded("[" * 40_000),
+    "a header that is a number": lambda: encoded("1" * 5_000),
+    "an expiry that is a text": lambda: token(exp="never"),
+    "an expiry without end": lambda: token(exp=float("inf")),
+    "an expiry that is no number": lambda: token(exp=float("nan")),
+    "an expiry beyond all times": lambda: token(exp=10**300),
     "critical fields": lambda: f"{CRITICAL}.{token().partition('.')[2]}",
     "a changed body": lambda: ".".join([token().split(".")[0], token(sub="root").split(".")[1], token().split(".")[2]]),
     "no token": lambda: "",
@@ -143,6 +172,18 @@ def test_a_bad_token_is_told_and_then_refused(broker, kind, caplog):
     assert json.loads(challenge) == {"status": "invalid_token"}
     assert error == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert not bad or bad not in caplog.text
+
+
+def test_a_signature_of_zeros_is_none():
+    """CVE-2022-21449: a verifier of ECDSA must not accept r = s = 0."""
+    key = ECKey.generate_key("P-256", {"kid": "one"})
+    head, body, _ = token(key, "ES256").split(".")
+    expected = Expectations(ISSUER, (AUDIENCE,))
+    assert validate(token(key, "ES256"), KeySet([key]), expected, int(time.time())).user == "alice"
+    for size in (64, 0, 63, 65):
+        zeros = urlsafe_b64encode(bytes(size)).rstrip(b"=").decode()
+        with pytest.raises(LoginRefused):
+            validate(f"{head}.{body}.{zeros}", KeySet([key]), expected, int(time.time()))
 
 
 @pytest.mark.parametrize("first", MALFORMED)
@@ -188,5 +229,5 @@ def test_a_broker_does_not_start_without_what_it_must_check(tmp_path, change, co
 @pytest.mark.parametrize("text", ["", "{}", '{"keys": []}', '{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "[1]"])
 def test_keys_that_are_none_are_refused(tmp_path, text):
     (tmp_path / "jwks.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"no JWKS|no public keys"):
+    with pytest.raises(ConfigError, match=r"not a JWKS|no public keys"):
         secured_app(tmp_path, f"{LISTENER}://127.0.0.1:0", **settings(tmp_path)).__enter__()

@@ -8,6 +8,7 @@ from flowstone.authentication.delegation_tokens import DelegationToken
 from flowstone.authentication.plain import encode
 from flowstone.authentication.scram import ScramMechanism
 from flowstone.broker.authentication import token_registry
+from flowstone.broker.requests.session import ClientSession
 from flowstone.cluster.image.records import DelegationTokensChanged
 from flowstone.embedded.cluster import Cluster
 from flowstone.errors import ApiError, ConfigError, ErrorCode
@@ -19,6 +20,7 @@ from tests.support.wire_client import Client
 
 FAR_MS = 1 << 50
 TIMEOUT_S = 10
+ASKER = ClientSession("SASL_PLAINTEXT", "127.0.0.1:1")
 
 
 def token(token_id: str, expires_ms: int = FAR_MS) -> DelegationToken:
@@ -53,13 +55,13 @@ def test_credentials_are_kept_for_a_limited_number_of_tokens_and_dropped_with_th
         assert tokens is not None
         names = ("a", "b", "c")
         broker.run(broker.app.services.metadata.append([DelegationTokensChanged(tuple(map(token, names)), ())]))
-        found = [broker.run(tokens.credential(ScramMechanism.SHA_256, name)) for name in names]
+        found = [broker.run(tokens.credential(ScramMechanism.SHA_256, name, ASKER)) for name in names]
         assert None not in found
         assert list(tokens._credentials) == [("c", ScramMechanism.SHA_256)]
         hmac = tokens.hmac("c")
         assert tokens.id_of(hmac) == "c"
         broker.run(broker.app.services.metadata.append([DelegationTokensChanged((), ("c",))]))
-        assert broker.run(tokens.credential(ScramMechanism.SHA_256, "c")) is None
+        assert broker.run(tokens.credential(ScramMechanism.SHA_256, "c", ASKER)) is None
         assert tokens._credentials == {}
         with pytest.raises(ApiError) as raised:
             tokens.id_of(hmac)

@@ -84,7 +84,7 @@ def test_logs_without_the_metadata_that_goes_with_them_are_not_touched(tmp_path:
         (metadata,) = (tmp_path / "__cluster_metadata").iterdir()
         metadata.unlink()
         for _ in range(2):  # nor by the start after that
-            with pytest.raises(StartupError, match="holds 1 partitions, but its metadata log knows of no topic"):
+            with pytest.raises(StartupError, match="holds 1 partitions, but its metadata log contains no topic"):
                 await AppTopics(tmp_path).app.start()
         assert (tmp_path / "a-0").exists()
 

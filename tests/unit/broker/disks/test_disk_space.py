@@ -171,7 +171,7 @@ def test_logs_that_will_fill_the_disk_soon_are_warned_of_once(broker: Broker, ca
     broker.call(grow)
     (told,) = warnings_in(caplog)
     assert (
-        "will accept no more records in 119 minutes if its logs go on growing: by 30.0 GiB in the last 60 minutes"
+        "will accept no more records in 119 minutes if its logs continue to grow: by 30.0 GiB in the last 60 minutes"
         in told
     )
     page = broker.get("/metrics")[1]

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
+import socket
+import time
 
 import pytest
 
+from flowstone.broker.http import routes
 from flowstone.broker.http.tokens import HttpTokens, read_tokens
 from flowstone.client.security import ClientSecurity
 from flowstone.errors import ConfigError, StartupError
@@ -63,9 +67,44 @@ def test_other_pages_need_one(broker, directory, path, token):
     assert token == "" or token not in str(answer)
 
 
+def test_a_request_without_a_valid_token_is_audited_without_what_it_sent(tmp_path):
+    write_secret(str(tmp_path / "tokens"), f"admin={TOKEN}\n")
+    files = {**write_files(tmp_path), "http.ssl.enable": "true", "http.tokens.file": str(tmp_path / "tokens")}
+    with RunningApp(str(tmp_path / "data"), **{"http.listener": "127.0.0.1:0"}, **files) as broker:
+        assert [ask(broker, tmp_path, "/disks", token)[0] for token in ("canary-of-a-token", "", TOKEN)] == [
+            401,
+            401,
+            200,
+        ]
+        assert ask(broker, tmp_path, "/health")[0] == 200
+    text = (tmp_path / "data" / "audit" / "audit.jsonl").read_text()
+    assert "canary" not in text
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["event"], line["host"], line["listener"], line["mechanism"], line["page"]) for line in lines] == [
+        ("login.failed", "127.0.0.1", "HTTP", "token", "/disks")
+    ] * 2
+    assert [line["reason"] for line in lines] == ["the token is wrong", "there is no token"]
+
+
 def test_a_token_has_the_permissions_of_its_user(broker, directory):
     assert ask(broker, directory, "/disks", TOKEN)[0] == 200
     assert ask(broker, directory, "/disks", f"{TOKEN}-of-bob")[0] == 403
+
+
+def test_handshakes_that_do_not_end_are_limited_and_health_is_answered(broker, directory, monkeypatch):
+    monkeypatch.setattr(routes, "HANDSHAKES_MAX", 20)
+    host, _, port = (broker.app.http_address or "").rpartition(":")
+    silent = [socket.create_connection((host, int(port)), 10) for _ in range(60)]
+    try:
+        assert ask(broker, directory, "/health")[0] == 200
+        ends = time.monotonic() + 3  # sooner than the time limit of a handshake
+        while (closed := sum(bool(select.select([each], [], [], 0)[0]) for each in silent)) < 40:
+            assert time.monotonic() < ends, f"{closed} of 60 are closed"
+            time.sleep(0.01)
+        assert len(broker.app._http._server._opening) <= 20
+    finally:
+        for each in silent:
+            each.close()
 
 
 def test_the_port_speaks_only_tls(broker):

@@ -75,7 +75,7 @@ def test_more_than_a_few_are_counted_and_logged_by_later_checks(
     check(app)
     *logged, rest = warnings(caplog)
     assert [each.partition(":")[0] for each in logged] == ["a-0", "b-0"]
-    assert rest == "1 more partitions have such a transaction"
+    assert rest == "1 more partitions have a hanging transaction"
     check(app)
     assert warnings(caplog)[3].startswith("c-0:")
     assert len(warnings(caplog)) == 4

@@ -5,7 +5,9 @@ from threading import Event, Semaphore
 
 import pytest
 
-from flowstone.broker.loop.workers import LOGIN_CHECKS_MAX, Workers
+from flowstone.broker.loop.login_checks import LOGIN_CHECKS_MAX
+from flowstone.broker.loop.workers import Workers
+from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ProtocolError
 
 WAIT_S = 10
@@ -41,14 +43,14 @@ def test_checks_of_logins_are_limited_and_delay_no_other_work() -> None:
     released = Event()
 
     async def body() -> None:
-        workers = Workers(1)
-        checks = [workers.check_login(lambda: released.wait(WAIT_S)) for _ in range(LOGIN_CHECKS_MAX)]
+        workers, client = Workers(1), ClientSession("SASL", "10.0.0.1:1")
+        checks = [workers.check_login(lambda: released.wait(WAIT_S), client) for _ in range(LOGIN_CHECKS_MAX)]
         with pytest.raises(ProtocolError, match="logins wait"):
-            workers.check_login(lambda: True)
+            await workers.check_login(lambda: True, client)
         assert await asyncio.wait_for(workers.compute(lambda: "computed"), WAIT_S) == "computed"
         released.set()
         assert all(await asyncio.gather(*checks))
-        assert await workers.check_login(lambda: "checked") == "checked"
+        assert await workers.check_login(lambda: "checked", client) == "checked"
         workers.close()
 
     asyncio.run(body())

@@ -15,6 +15,8 @@ from contextlib import suppress
 
 import pytest
 
+from flowstone.broker.network.admission import LOGIN_BUFFERS_BYTES_MAX
+from flowstone.broker.network.login_gate import LOGIN_FRAME_BYTES_MAX
 from flowstone.wire.messages import (
     ApiVersionsRequest,
     MetadataRequest,
@@ -121,6 +123,23 @@ def test_announced_frames_take_no_memory(broker):
     finally:
         for client in clients:
             client.close()
+
+
+def test_frames_that_strangers_do_not_finish_lock_nobody_out(broker):
+    """They take all memory for incomplete frames, of which a login needs a little if it arrives in two pieces."""
+    strangers = [broker.client(LISTENER) for _ in range(LOGIN_BUFFERS_BYTES_MAX // LOGIN_FRAME_BYTES_MAX)]
+    try:
+        for each in strangers:
+            each.send(struct.pack(">i", LOGIN_FRAME_BYTES_MAX) + b"\0\x11")
+        with broker.client(LISTENER) as client:
+            hello = frame(1, SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
+            client.send(hello[:10])
+            time.sleep(0.05)
+            client.send(hello[10:])
+            assert client.receive()  # within ten seconds, and a stranger may stay for thirty
+    finally:
+        for each in strangers:
+            each.close()
 
 
 def test_a_flood_of_wrong_passwords_leaves_others_their_latency(broker):

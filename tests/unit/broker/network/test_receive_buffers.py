@@ -1,3 +1,5 @@
+import pytest
+
 from flowstone.broker.network.receive_buffers import CLASS_BYTES_MIN, KEPT_BYTES_MAX, BufferPool
 
 
@@ -78,3 +80,73 @@ def test_buffers_that_are_used_again_and_again_are_kept_every_time():
     for _ in range(5):
         pool.give_back(first)
         assert pool.take(KEPT_BYTES_MAX // 2) is first
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "buffer_bytes"),
+    [
+        (1, 4096),
+        (3072, 4096),
+        (4096, 4096),
+        (4097, 6144),
+        (6144, 6144),
+        (6145, 8192),
+        (8192, 8192),
+        (8193, 12288),
+        (3 << 20, 3 << 20),
+        ((3 << 20) + 1, 4 << 20),
+        (4 << 20, 4 << 20),
+        ((4 << 20) + 1, 6 << 20),
+    ],
+)
+def test_buffers_have_the_size_of_a_power_of_two_or_three_quarters_of_it(size_bytes: int, buffer_bytes: int):
+    pool = BufferPool(1 << 30)
+    buffer = pool.take(size_bytes)
+    assert buffer is not None
+    assert (len(buffer), pool.taken_bytes) == (buffer_bytes, buffer_bytes)
+    pool.give_back(buffer)
+    assert pool.taken_bytes == 0
+
+
+def test_all_buffers_together_are_as_large_as_the_limit():
+    pool = BufferPool(3 * 4096)
+    buffers = [pool.take(4096) for _ in range(3)]
+    assert None not in buffers
+    assert pool.take(1) is None
+    assert pool.taken_bytes == 3 * 4096
+
+
+def test_a_buffer_that_still_holds_a_request_is_counted_no_more_and_not_used_again():
+    pool = BufferPool(1 << 20)
+    first = pool.take(100_000)
+    assert first is not None
+    pool.give_back(first, is_free=False)
+    assert pool.taken_bytes == 0
+    second = pool.take(100_000)
+    assert second is not None
+    assert second is not first
+
+
+def test_as_much_memory_is_kept_for_reuse_as_the_limit():
+    pool = BufferPool(1 << 40)
+    buffers = [pool.take(KEPT_BYTES_MAX // 2) for _ in range(3)]
+    for buffer in buffers:
+        assert buffer is not None
+        pool.give_back(buffer)
+    again = [pool.take(KEPT_BYTES_MAX // 2) for _ in range(3)]
+    assert sum(any(each is buffer for buffer in buffers) for each in again) == 2
+    for buffer in again[:2]:
+        assert buffer is not None
+        pool.give_back(buffer)
+    assert pool._kept_bytes == sum(len(each) for kept in pool._kept.values() for each in kept) <= KEPT_BYTES_MAX
+
+
+def test_the_pool_is_short_while_a_request_waits():
+    pool = BufferPool(4096)
+    buffer = pool.take(1)
+    assert buffer is not None
+    assert not pool.is_short
+    pool.on_available(lambda: None, 1)
+    assert pool.is_short
+    pool.give_back(buffer)
+    assert not pool.is_short

@@ -49,6 +49,28 @@ def test_while_many_files_are_held_an_answer_gets_one_slice():
     assert total.response_slices_max == 1
 
 
+def test_too_much_is_more_than_the_limit():
+    total = UnsentTotal()
+    total.memory_bytes = unsent_bytes.UNSENT_BYTES_MAX
+    assert not total.is_too_much
+    total.memory_bytes += 1
+    assert total.is_too_much
+
+
+def test_a_connection_counts_its_own_bytes_and_slices():
+    total = UnsentTotal()
+    first, second = Unsent(total), Unsent(total)
+    file = SimulatedFiles().open("/log", create=True)
+    for each in (first, second):
+        each.add([b"123", LogSlice(file, 0, 1000), LogSlice(file, 1000, 10)])
+    first.change(-2, -1)
+    assert (first.memory_bytes, first.slice_count) == (1, 1)
+    assert (second.memory_bytes, second.slice_count) == (3, 2)
+    first.clear()
+    assert (first.memory_bytes, first.slice_count) == (0, 0)
+    assert (total.memory_bytes, total.slice_count) == (3, 2)
+
+
 def test_a_fetch_over_many_partitions_holds_so_many_files_at_most_and_a_session_gets_to_all_of_them(tmp_path: Path):
     count = RESPONSE_SLICES_MAX + 30
     with RunningApp(str(tmp_path)) as running, running.client() as client:

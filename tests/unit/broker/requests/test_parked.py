@@ -3,7 +3,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from flowstone.broker.requests.parked import PARKED_PARTITIONS_MAX, ParkedFetch, ParkedProduce, Uncommitted, Waiting
+from flowstone.broker.requests.parked import (
+    FETCH_WAIT_MS_MAX,
+    PARKED_PARTITIONS_MAX,
+    ParkedFetch,
+    ParkedProduce,
+    Uncommitted,
+    Waiting,
+)
 from flowstone.errors import ErrorCode
 from flowstone.ports.clock import SimulatedClock
 from flowstone.replication.partition import Partition
@@ -199,5 +206,117 @@ def test_partitions_of_parked_fetches_are_counted_until_they_are_answered():
         clock.advance(0.6)
         assert parked.done()
         assert waiting.may_park_fetch(PARKED_PARTITIONS_MAX)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "answered_ms"), [(0, 0), (500, 500), (FETCH_WAIT_MS_MAX + 5000, FETCH_WAIT_MS_MAX)]
+)
+def test_a_fetch_waits_as_long_as_its_client_wants_up_to_a_limit(wait_ms: int, answered_ms: int):
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        parked = ParkedFetch(waiting, [], 1, wait_ms, lambda: "empty")
+        if answered_ms:
+            clock.advance((answered_ms - 100) / 1000)
+            assert not parked.done()
+        clock.advance(0.2)
+        assert parked.done()
+
+    run(scenario)
+
+
+def test_a_fetch_is_read_once_however_often_it_is_woken():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        read = []
+
+        async def slowly() -> str:
+            await asyncio.sleep(0)
+            return "read"
+
+        def again() -> object:
+            read.append(1)
+            return slowly()
+
+        parked = ParkedFetch(waiting, [], 10, 500, again)
+        parked.advanced(9)
+        assert read == []
+        parked.advanced(1)
+        parked.advanced(1)
+        parked.interrupted()
+        assert read == [1]
+        assert await parked == "read"
+        parked.interrupted()
+        assert read == [1]
+
+    run(scenario)
+
+
+def test_a_fetch_whose_read_from_disk_fails_is_answered_with_that():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        async def fail() -> str:
+            raise OSError("the disk is gone")
+
+        parked = ParkedFetch(waiting, [], 1, 500, fail)
+        parked.interrupted()
+        with pytest.raises(OSError, match="the disk is gone"):
+            await parked
+
+    run(scenario)
+
+
+def test_a_fetch_that_is_cancelled_while_it_is_read_stays_cancelled():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        async def slow() -> str:
+            await asyncio.sleep(0)
+            return "read"
+
+        parked = ParkedFetch(waiting, [], 1, 500, slow)
+        parked.interrupted()
+        parked.cancel()
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert parked.cancelled()
+
+    run(scenario)
+
+
+def test_whom_a_stopping_broker_answers_includes_fetches_of_share_groups():
+    class ShareFetch:
+        interruptions = 0
+
+        def interrupted(self) -> None:
+            self.interruptions += 1
+
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        share_fetch = ShareFetch()
+        waiting.share_fetches.add(share_fetch)
+        waiting.release_fetches()
+        assert share_fetch.interruptions == 1
+
+    run(scenario)
+
+
+def test_each_partition_of_a_produce_that_fails_is_told_why_and_the_answer_waits_for_all():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        codes: dict[int, ErrorCode] = {}
+        partitions = [a_partition(ON_DISK)[0] for _ in range(3)]
+        uncommitted = [
+            Uncommitted(
+                partition,
+                partition.append(a_batch(), -1).last_offset + 1,
+                partition.leader_epoch,
+                lambda code, at=at: codes.update({at: code}),  # type: ignore[misc]
+            )
+            for at, partition in enumerate(partitions)
+        ]
+        parked = ParkedProduce(waiting, uncommitted, 1000, lambda: "stored")
+        partitions[1].close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        flush(partitions[0])
+        assert (parked.done(), codes) == (False, {1: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+        clock.advance(0.9)
+        assert not parked.done()
+        clock.advance(0.2)
+        assert await parked == "stored"
+        assert codes == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER, 2: ErrorCode.REQUEST_TIMED_OUT}
 
     run(scenario)

@@ -81,9 +81,9 @@ def test_denials_prefixes_hosts_and_the_cluster(acl: Acl) -> None:
         (["add", "--user", "b", "--topic", "t"], "which operation is the rule for?"),
         (
             ["add", "--user", "b", "--topic", "t", "--operation", "eat"],
-            "'eat' is no operation of a topic: use all, read",
+            "'eat' is not an operation of a topic: use all, read",
         ),
-        (["add", "--user", "b", "--group", "g", "--operation", "write"], "'write' is no operation of a group"),
+        (["add", "--user", "b", "--group", "g", "--operation", "write"], "'write' is not an operation of a group"),
         (["add", "--user", "b", "--principal", "User:b", "--topic", "t", "--operation", "read"], "give one of them"),
         (["add", "--principal", "b", "--topic", "t", "--operation", "read"], "must be TYPE:NAME"),
         (["remove", "--operation", "read", "--yes"], "which rules?"),

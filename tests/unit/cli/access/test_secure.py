@@ -62,6 +62,13 @@ def test_a_broker_is_secured_in_one_step(secured, run, tmp_path):
         run("acl", "add", "--user", "bob", "--topic", "t", "--operation", "write", "--config", client).returncode == 0
     )
     assert run("produce", "t", "--config", bob, input="x\n").stdout == "stored 1 record\n"
+    denied = run("consume", "t", "--config", bob)
+    assert "lacks a permission" in denied.stderr
+    assert "flowstone acl add" in denied.stderr
+    allowed = run("acl", "add", "--user", "bob", "--topic", "t", "--operation", "read", "--config", client)
+    assert allowed.returncode == 0
+    consumed = run("consume", "t", "--config", bob)  # needs no permission for a group, since it uses none
+    assert (consumed.stdout, consumed.stderr) == ("hello\nx\n", "")
     described = run("topic", "describe", "t", "--config", client)  # asks pages, with TLS and a token
     assert (described.returncode, described.stderr) == (0, "")
     assert "/disks cannot be read" not in described.stdout
@@ -100,7 +107,7 @@ def test_a_profile_replaces_the_file(secured, run, monkeypatch):
     ("arguments", "reason"),
     [
         (("--config", "missing.properties"), "cannot read the properties file missing.properties: No such file"),
-        (("--profile", "../x"), "is no name of a profile"),
+        (("--profile", "../x"), "is not a profile name"),
         (("--profile", "none"), "there is no profile none"),
         (("--profile", "a", "--config", "b"), "name one of them, not both"),
     ],
@@ -126,6 +133,7 @@ def test_a_wrong_password_is_told_and_not_shown(secured, run, tmp_path):
         (("--user", "a,b"), "--user 'a,b': use letters"),
         (("--host", ""), "is not a host name"),
         (("--listen", "nowhere"), "expected HOST:PORT"),
+        (("--listen", ""), "expected HOST:PORT"),
     ],
 )
 def test_bad_names_are_refused(run, tmp_path, arguments, reason):
@@ -139,8 +147,9 @@ def test_a_directory_with_files_is_left_alone(run, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_an_address_of_every_interface_is_advertised_by_the_first_host(run, tmp_path):
-    told = run("secure", "init", tmp_path / "new", "--listen", "0.0.0.0:9092", "--host", "b.example.org", "--json")
+@pytest.mark.parametrize("listen", [(), ("--listen", "0.0.0.0:9092")])
+def test_an_address_of_every_interface_is_advertised_by_the_first_host(run, tmp_path, listen):
+    told = run("secure", "init", tmp_path / "new", *listen, "--host", "b.example.org", "--json")
     assert json.loads(told.stdout)["user"] == "admin"
     text = (tmp_path / "new" / "server.properties").read_text()
     assert "listeners=SASL_SSL://0.0.0.0:9092\nadvertised.listeners=SASL_SSL://b.example.org:9092\n" in text

@@ -211,7 +211,7 @@ def test_an_unclean_election_is_asked_about(refused: Call, call: Call) -> None:
         (["reassign"], "say where partitions are to go, with --brokers or --file"),
         (["reassign", "--brokers", "1,9"], "broker 9 is not alive: those that are: 1,2,3"),
         (["reassign", "--brokers", "all"], "expected their numbers with commas"),
-        (["reassign", "--brokers", "1,2", "--partition", 0], "name it with --topic"),
+        (["reassign", "--brokers", "1,2", "--partition", 0], "--partition needs --topic"),
         (["reassign", "--topic", "orders", "--brokers", "1,2,3", "--partition", 9], "has partitions 0 to 5"),
         (["reassign", "--topic", "orders", "--brokers", "1,2"], "is to have 3 replicas, and 2 brokers are named"),
         (["reassign", "--file", "nowhere.json"], "cannot read nowhere.json"),

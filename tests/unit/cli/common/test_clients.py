@@ -105,7 +105,7 @@ def test_an_offset_that_is_not_there_is_refused(refused: Call, prepare: Prepare)
 def test_a_line_without_the_separator_is_refused(refused: Call, prepare: Prepare) -> None:
     prepare("separated")
     sentence = refused("produce", "separated", "--key-separator", ":", input="a:b\nc\n")
-    assert "line 2 of the input has no key separator ':'; what came before it is stored (1 record)" in sentence
+    assert "line 2 of the input has no key separator ':'; the records before it are stored (1 record)" in sentence
 
 
 def test_a_topic_that_exists_is_refused(refused: Call, prepare: Prepare) -> None:

@@ -216,7 +216,7 @@ def test_an_index_that_leads_astray_is_named(run: Run, data: Path) -> None:
 def test_a_directory_that_is_none_is_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
     result = run("log", "verify", tmp_path / "nowhere")
     assert result.returncode == 1
-    assert "is no directory" in result.stderr
+    assert "is not a directory" in result.stderr
     assert "Traceback" not in result.stderr
 
 

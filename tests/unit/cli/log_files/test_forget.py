@@ -54,12 +54,12 @@ def test_nothing_is_given_up_without_leave(run: Run, left: Path) -> None:
 
 def test_an_id_that_is_not_missing_is_refused(run: Run, left: Path) -> None:
     told = run("log", "forget", "nonsense", left, "--yes")
-    assert f"no directory with id nonsense is missing, but {missing_id(left)}" in told.stderr
+    assert f"no directory with id nonsense is missing; missing are: {missing_id(left)}" in told.stderr
 
 
 def test_a_directory_that_is_there_is_not_forgotten(run: Run, left: Path) -> None:
     fields = dict(line.split("=", 1) for line in (left / "meta.properties").read_text().splitlines())
-    assert "is among those that are left" in run("log", "forget", fields["directory.id"], left, "--yes").stderr
+    assert "is one of the remaining directories" in run("log", "forget", fields["directory.id"], left, "--yes").stderr
 
 
 def test_a_running_brokers_directories_are_left_alone(run: Run, left: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_running_brokers_directories_are_left_alone(run: Run, left: Path) -> N
 
 
 def test_what_is_no_data_directory_is_refused(run: Run, tmp_path: Path) -> None:
-    assert "is no data directory" in run("log", "forget", "id", tmp_path, "--yes").stderr
+    assert "is not a data directory" in run("log", "forget", "id", tmp_path, "--yes").stderr
 
 
 def test_programs_are_told_in_a_document(run: Run, left: Path) -> None:

@@ -118,7 +118,7 @@ def test_what_came_before_something_wrong_is_stored(refused: Call, call: Call, p
     prepare("half-wrong")
     told = refused("produce", "half-wrong", "--format", "jsonl", input='{"a":1}\n{"a"\n')
     assert told.startswith("flowstone: line 2 of the input is not JSON")
-    assert told.endswith("; what came before it is stored (1 record)\n")
+    assert told.endswith("; the records before it are stored (1 record)\n")
     assert call("consume", "half-wrong") == '{"a":1}\n'
 
 
@@ -141,7 +141,7 @@ def test_options_that_make_no_sense_are_refused(refused: Call, options: tuple[st
 
 def test_a_time_that_is_none_is_refused() -> None:
     records = read_jsonl(io.BytesIO(b'{"at":"noon"}'), "x.jsonl", Shape(Fields(timestamp="at"), []))
-    with pytest.raises(CommandError, match="'noon' is no time: expected milliseconds since 1970, or ISO 8601"):
+    with pytest.raises(CommandError, match="'noon' is not a time: expected milliseconds since 1970, or ISO 8601"):
         next(records)
 
 

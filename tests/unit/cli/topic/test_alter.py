@@ -20,6 +20,15 @@ def test_settings_are_set_and_unset(call: Call, prepare: Prepare) -> None:
     assert "retention.ms" not in call("topic", "describe", "settings")
 
 
+def test_a_setting_without_effect_is_described_as_such(call: Call, prepare: Prepare) -> None:
+    prepare("idle")
+    call("topic", "alter", "idle", "--set", "retention.ms=1000", "--set", "local.retention.ms=1000")
+    assert call("topic", "describe", "idle").splitlines()[-2:] == [
+        "local.retention.ms=1000  (no effect: a setting of Kafka that this broker only stores)",
+        "retention.ms=1000",
+    ]
+
+
 def test_a_topic_without_keys_grows_without_asking(call: Call, prepare: Prepare) -> None:
     prepare("keyless", (None, "x", 1000))
     assert call("topic", "alter", "keyless", "--partitions", 4) == "altered keyless: 4 partitions\n"

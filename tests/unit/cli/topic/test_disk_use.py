@@ -84,7 +84,7 @@ def test_a_topic_with_an_offline_partition_is_shown(run: Run, tmp_path: Path) ->
         (GROWING, f"{SPACE}, its logs grew by 3.0 GiB in 6.0 h, not full for a long time"),
         (
             {**GROWING, "seconds_left": 7200},
-            f"{SPACE}, full in 2.0 h if its logs grow on as in the last 6.0 h, by 3.0 GiB",
+            f"{SPACE}, full in 2.0 h if its logs keep growing as in the last 6.0 h, by 3.0 GiB",
         ),
         ({"is_low": True, "has_enough_history": False}, f"{SPACE} (LOW), no forecast yet: too little history"),
         ({"refuses_records": True}, "disk /data: FULL, 10.0 GiB free of 100.0 GiB: new records are refused"),

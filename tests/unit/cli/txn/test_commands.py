@@ -50,7 +50,7 @@ def test_filters_leave_transactional_ids_out(call: Call, begin: Begin) -> None:
 
 def test_a_filter_that_cannot_be_one_is_told(refused: Call) -> None:
     assert "--state Onging: the broker knows no such state" in refused("txn", "list", "--state", "Onging")
-    assert "--pattern (a: that is no regular expression" in refused("txn", "list", "--pattern", "(a")
+    assert "--pattern (a: that is not a regular expression" in refused("txn", "list", "--pattern", "(a")
 
 
 def test_a_description_says_where_the_transaction_begins_and_when_it_is_aborted(

@@ -42,4 +42,4 @@ def test_all_partitions_of_a_broker_are_searched(call: Call, plant: Plant, topic
 
 def test_a_broker_that_is_not_alive_and_a_partition_without_topic_are_told(refused: Call) -> None:
     assert "broker 7 is not alive: those that are: 1" in refused("txn", "find-hanging", "--broker", 7)
-    assert "name it with --topic" in refused("txn", "find-hanging", "--partition", 0)
+    assert "--partition needs --topic" in refused("txn", "find-hanging", "--partition", 0)

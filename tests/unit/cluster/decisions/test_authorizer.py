@@ -238,3 +238,21 @@ def test_a_prefix_counts_until_its_last_rule_is_removed() -> None:
 def test_a_denial_counts_against_a_resource_that_may_be(allowed: Acl, denied: Acl, expected: bool) -> None:
     for rules in ((allowed, denied), (denied, allowed)):
         assert authorizer(*rules).allows_on_any(BOB, HOST, Op.READ, Kind.TOPIC) is expected
+
+
+def test_a_denied_prefix_of_one_character_counts_against_names_that_begin_with_it() -> None:
+    made = authorizer(rule(name="topic"), rule(name="t", pattern_type=PREFIXED, permission=DENY))
+    assert not made.allows_on_any(BOB, HOST, Op.READ, Kind.TOPIC)
+    assert authorizer(rule(name="topic"), rule(name="o", pattern_type=PREFIXED, permission=DENY)).allows_on_any(
+        BOB, HOST, Op.READ, Kind.TOPIC
+    )
+
+
+def test_no_length_of_a_prefix_is_kept_without_a_rule() -> None:
+    """Each length that is kept costs every decision a lookup."""
+    rules = [rule(name=name, pattern_type=PREFIXED) for name in ("ab", "cd", "abc")]
+    made = authorizer(*rules)
+    made.change(added=(), removed=rules[:1])
+    assert dict(made._lengths[Kind.TOPIC]) == {2: 1, 3: 1}
+    made.change(added=(), removed=rules[1:])
+    assert dict(made._lengths[Kind.TOPIC]) == {}

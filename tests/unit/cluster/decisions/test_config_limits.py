@@ -15,10 +15,11 @@ from flowstone.cluster.decisions.config_changes import (
     alter_configs,
     check_topic_configs,
 )
+from flowstone.cluster.decisions.configs import describe_broker
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage
 from flowstone.cluster.image.records import ClientMetricsChanged, GroupConfigChanged
 from flowstone.cluster.image.replay import apply
-from flowstone.config import BrokerConfig, parse_broker_config
+from flowstone.config import TOPIC_SETTINGS, BrokerConfig, Kind, TopicDefaults, parse_broker_config
 from flowstone.errors import ApiError, ErrorCode
 
 CONFIG = BrokerConfig(node_id=1)
@@ -134,3 +135,22 @@ def test_a_number_of_threads_is_at_most_halved_and_at_most_doubled(count: str, i
 def test_a_broker_changes_its_own_settings_and_those_of_all(name: str, is_taken: bool) -> None:
     _, code, _ = altered(EMPTY_IMAGE, change(ResourceType.BROKER, name, ("log.cleaner.threads", "1")))
     assert (code is ErrorCode.NONE) is is_taken
+
+
+@pytest.mark.parametrize(
+    ("name", "topic_setting", "default", "is_read_only"),
+    [
+        ("log.retention.ms", "retention.ms", None, False),
+        ("log.retention.minutes", "retention.ms", None, True),
+        ("log.retention.hours", "retention.ms", "168", True),
+        ("log.roll.ms", "segment.ms", None, False),
+        ("log.roll.hours", "segment.ms", "168", True),
+        ("log.segment.bytes", "segment.bytes", str(1 << 30), False),
+    ],
+)
+def test_of_the_broker_wide_names_of_a_setting_the_last_has_a_default_in_its_unit_and_the_first_can_be_changed(
+    name: str, topic_setting: str, default: str | None, is_read_only: bool
+) -> None:
+    (entry,) = describe_broker(EMPTY_IMAGE, BrokerConfig(node_id=1), TopicDefaults(), {name})
+    assert (entry.value, entry.setting.read_only) == (default, is_read_only)
+    assert entry.setting.kind is (Kind.INT if is_read_only else TOPIC_SETTINGS[topic_setting].kind)

@@ -140,3 +140,55 @@ def test_records_lead_from_one_image_to_another_and_a_snapshot_holds_all_quotas(
     before, after = image_with(USER, [("user", None)]), image_with(USER, [("ip", None)])
     assert apply(before, difference(before, after)).quotas == after.quotas
     assert apply(EMPTY_IMAGE, snapshot(after)).quotas == after.quotas
+
+
+@pytest.mark.parametrize(
+    ("entity", "changes"),
+    [
+        ([("user", "x" * 1000)], {RATE: 1.0}),
+        ([("user", "x")], {RATE: 2.0**63}),
+        ([("client-id", "app")], {"request_percentage": 0.01}),
+        (USER, {"controller_mutation_rate": 1.5}),
+        ([("ip", "10.0.0.1")], {"connection_creation_rate": 0.0}),
+        ([("ip", None)], {"connection_creation_rate": 7.0}),
+        (USER, {"consumer_byte_rate": None}),
+    ],
+)
+def test_the_largest_and_smallest_values_and_names_are_taken(entity: Any, changes: dict[str, float | None]) -> None:
+    _, (result,) = alter_quotas(EMPTY_IMAGE, [QuotaAlteration(entity, changes)])
+    assert result.error is ErrorCode.NONE, result.message
+
+
+@pytest.mark.parametrize(
+    ("entity", "changes"),
+    [
+        (USER, {RATE: 2.0**63 * 1.001}),
+        (USER, {"consumer_byte_rate": 0.5}),
+        ([("ip", "10.0.0.1")], {"connection_creation_rate": -1.0}),
+        ([("ip", "10.0.0.1")], {"connection_creation_rate": 1.5}),
+    ],
+)
+def test_the_next_values_are_refused(entity: Any, changes: dict[str, float]) -> None:
+    _, (result,) = alter_quotas(EMPTY_IMAGE, [QuotaAlteration(entity, changes)])
+    assert result.error is ErrorCode.INVALID_REQUEST
+
+
+def test_as_many_entities_have_quotas_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowstone.cluster.decisions.quota_changes.QUOTA_ENTITIES_MAX", 2)
+    image = image_with([("user", "a")])
+    wanted = [QuotaAlteration([("user", name)], {RATE: 5.0}) for name in ("b", "b", "c", "a")]
+    records, results = alter_quotas(image, wanted)
+    assert [each.error for each in results] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.NONE,
+    ]
+    assert sorted(apply(image, records).quotas) == [(("user", "a"),), (("user", "b"),)]
+
+
+def test_one_address_is_one_entity_however_it_is_written() -> None:
+    records, _ = alter_quotas(
+        EMPTY_IMAGE, [QuotaAlteration([("ip", "::ffff:10.0.0.1")], {"connection_creation_rate": 5.0})]
+    )
+    assert [*apply(EMPTY_IMAGE, records).quotas] == [(("ip", "10.0.0.1"),)]

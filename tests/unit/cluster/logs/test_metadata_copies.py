@@ -106,7 +106,7 @@ def test_copies_that_were_both_changed_alone_are_refused(broker: Broker) -> None
     broker.live(1)
     broker.live(2, on=[FIRST])
     broker.live(3, on=[SECOND])
-    with pytest.raises(StartupError, match="both changed while the other was away"):
+    with pytest.raises(StartupError, match="both changed while the other one was missing"):
         broker.live()
 
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from flowstone.coordinator.effects import TransactionalProducer
-from flowstone.coordinator.groups.config import OFFSET_OVERHEAD_BYTES, GroupConfig
+from flowstone.coordinator.groups.config import (
+    GROUP_OVERHEAD_BYTES,
+    OFFSET_OVERHEAD_BYTES,
+    TEXT_CHARACTER_BYTES,
+    GroupConfig,
+)
 from flowstone.coordinator.groups.messages import (
     CommitRequest,
     HeartbeatRequest,
@@ -199,3 +206,46 @@ def test_offsets_in_transactions_are_refused_when_memory_runs_out() -> None:
     assert groups.budget.used_bytes <= MIB
     end_transaction(groups, is_commit=True)
     assert groups.commit("g", 1) is ErrorCode.NONE
+
+
+def commit_at_limit(groups: Groups, growth_bytes: int, metadata: str | None, code: ErrorCode) -> None:
+    """Commit with as much memory left as the growth needs; `code` is the answer with one byte less."""
+    used_bytes = groups.budget.used_bytes
+    needed_bytes = used_bytes + groups.coordinator.shard._state.account.size_of("g") + 2 * growth_bytes
+    groups.budget.limit_bytes = needed_bytes - 1
+    assert groups.commit("g", 1, metadata) is code
+    groups.budget.limit_bytes = needed_bytes
+    assert groups.commit("g", 1, metadata) is ErrorCode.NONE
+    assert groups.budget.used_bytes == used_bytes + growth_bytes
+
+
+def test_a_commit_is_accepted_if_the_memory_that_is_left_suffices_to_the_byte() -> None:
+    groups = Groups(MIB)
+    offset_bytes = OFFSET_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * 10
+    new_bytes = GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES + offset_bytes
+    commit_at_limit(groups, new_bytes, "x" * 10, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    commit_at_limit(groups, TEXT_CHARACTER_BYTES * 15, "x" * 25, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    groups.budget.limit_bytes = 0
+    assert groups.commit("g", 1, "x" * 25) is ErrorCode.NONE
+    assert groups.commit("g", 1, "x" * 5) is ErrorCode.NONE
+    assert groups.commit("g", 2, "x" * 5) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+
+def test_metadata_that_is_refused_for_its_length_needs_no_memory_and_the_longest_does() -> None:
+    length_max = CONFIG.offset_metadata_max_bytes
+    groups = Groups(MIB)
+    groups.commit("g", 1)
+    groups.budget.limit_bytes = 0
+    assert groups.commit("g", 1, "x" * (length_max + 1)) is ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert groups.commit("g", 1, "x" * length_max) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    groups.budget.limit_bytes = MIB
+    assert groups.commit("g", 1, "x" * length_max) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("generation_id", "code"),
+    [(-1, ErrorCode.NONE), (0, ErrorCode.GROUP_ID_NOT_FOUND), (1, ErrorCode.GROUP_ID_NOT_FOUND)],
+)
+def test_a_commit_with_a_generation_needs_a_group_that_exists(generation_id: int, code: ErrorCode) -> None:
+    request = CommitRequest("g", [("t", 0, 1, NO_LEADER_EPOCH, None)], generation_id=generation_id)
+    assert Groups(MIB).ask("commit_offsets", request).errors == [code]

@@ -99,6 +99,28 @@ def test_older_values_are_read() -> None:
     )
 
 
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_each_version_of_an_offset_has_the_fields_that_kafka_gave_it(version: int) -> None:
+    value = pack(">hq", version, 42)
+    value += pack(">i", 5) if version >= 3 else b""
+    value += string("note") + pack(">q", 9)
+    value += pack(">q", 11) if version == 1 else b""
+    expected = OffsetCommitted("g", "t", 3, 42, 5 if version >= 3 else -1, "note", 9, 11 if version == 1 else -1)
+    assert decode(encode(OFFSET)[0], value) == expected
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_each_version_of_a_group_has_the_fields_that_kafka_gave_it(version: int) -> None:
+    value = pack(">h", version) + string("consumer") + pack(">i", 7) + string("range") + string("m")
+    value += pack(">q", 9) if version >= 2 else b""
+    value += pack(">i", 1) + string("m") + (string("i") if version >= 3 else b"") + string("c") + string("/h")
+    value += (pack(">i", 300) if version >= 1 else b"") + pack(">i", 60)
+    value += pack(">i", 2) + b"ab" + pack(">i", 1) + b"c"
+    member = StoredMember("m", "i" if version >= 3 else None, "c", "/h", 300 if version else 60, 60, b"ab", b"c")
+    expected = GroupStored("g", "consumer", 7, "range", "m", 9 if version >= 2 else -1, (member,))
+    assert decode(pack(">h", 2) + string("g"), value) == expected
+
+
 def compact(text: str) -> bytes:
     return bytes([len(text.encode()) + 1]) + text.encode()
 
@@ -150,6 +172,7 @@ def test_a_record_of_a_type_or_version_beyond_ours_is_passed_over(key: bytes, va
         (encode(OFFSET)[0], pack(">hqi", 4, 42, 5) + b"\x09note"),
         (encode(OFFSET)[0], pack(">hqi", 4, 42, 5) + b"\xff\xff\xff\xff\xff\xff"),
         (encode(OFFSET)[0], pack(">hqi", 4, 42, 5) + compact("note") + pack(">q", 0) + TAGS[:-1]),
+        (encode(GROUP)[0], pack(">h", 4) + compact("") + pack(">i", 8) + b"\x00\x00" + pack(">q", -1) + b"\x01"),
         (pack(">h", -2), b"x"),
         (encode(GROUP)[0], (encode(GROUP)[1] or b"")[:-1]),
     ],

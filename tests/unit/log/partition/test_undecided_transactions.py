@@ -67,3 +67,22 @@ def test_any_history_has_the_stable_offset_of_a_list_of_all_transactions(seed: i
         unstable = [first for first, (end,) in history.items() if end is None or end >= high_watermark]
         assert undecided.first_unstable_offset(high_watermark) == min([*unstable, high_watermark])
     assert len(undecided) == len(open_ids)
+
+
+def test_the_oldest_open_transaction_is_the_one_that_began_first() -> None:
+    transactions = UndecidedTransactions()
+    assert (transactions.oldest(), len(transactions), transactions.items()) == (None, 0, [])
+    transactions.begin(9, 5)
+    transactions.begin(3, 7)
+    assert (transactions.oldest(), len(transactions), transactions.items()) == ((9, 5), 2, [(9, 5), (3, 7)])
+    assert (transactions.first_offset_of(3), transactions.first_offset_of(4)) == (7, None)
+    transactions.decide(9, 10, is_commit=False)
+    assert transactions.oldest() == (3, 7)
+
+
+def test_what_an_abort_leaves_in_the_index() -> None:
+    transactions = UndecidedTransactions()
+    transactions.begin(9, 5)
+    transactions.begin(3, 7)
+    assert transactions.decide(9, 10, is_commit=False).abort_entry() == (0, 9, 5, 10, 7)
+    assert transactions.decide(3, 11, is_commit=False).abort_entry() == (0, 3, 7, 11, 12)

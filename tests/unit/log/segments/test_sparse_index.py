@@ -8,7 +8,7 @@ import pytest
 
 from flowstone.log.segments.cached_reads import wait_for
 from flowstone.log.segments.file_handles import FileHandles, Handle
-from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
+from flowstone.log.segments.sparse_index import OFFSET_ENTRY, SEARCH_RUN_BYTES, TIME_ENTRY, IndexEntries, SealedIndex
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.ports.system_files import SystemFiles
 
@@ -63,6 +63,51 @@ def test_an_index_is_its_entries_one_after_another(entry: Struct, key_max: int) 
 def test_the_last_entry_at_or_before_the_key_is_found(key: int, found: tuple[int, int] | None) -> None:
     assert entries(PAIRS).lookup(key) == found
     assert sealed(PAIRS).lookup(key) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(0, (7, 0)), (1, (9, 300)), (300, (9, 300)), (701, (21, 950)), (950, (21, 950)), (951, None)]
+)
+def test_the_first_entry_that_leads_to_a_value_or_beyond_is_found(value: int, found: tuple[int, int] | None) -> None:
+    assert entries(PAIRS).first_to(value) == found
+    assert sealed(PAIRS).first_to(value) == found
+
+
+def test_an_index_without_entries_leads_nowhere() -> None:
+    for index in (entries([]), sealed([])):
+        assert (index.lookup(5), index.around(5), index.first_to(0), len(index)) == (None, (None, None), None, 0)
+
+
+def test_the_entries_on_both_sides_of_a_key_are_found() -> None:
+    for index in (entries(PAIRS), sealed(PAIRS)):
+        assert index.around(6) == (None, (7, 0))
+        assert index.around(7) == ((7, 0), (9, 300))
+        assert index.around(20) == ((20, 700), (21, 950))
+        assert index.around(21) == ((21, 950), None)
+        assert len(index) == 4
+
+
+@pytest.mark.parametrize("count", [47, 48, 49, 95, 96, 97])
+def test_a_sealed_index_finds_the_entries_around_every_key_whatever_its_size(count: int) -> None:
+    """One run of entries, and just under and over it: the sizes at which the search takes another course."""
+    assert SEARCH_RUN_BYTES // OFFSET_ENTRY.size == 48
+    pairs = [(at * 10 + at * at, at * 100) for at in range(count)]
+    in_memory, in_file = entries(pairs), sealed(pairs)
+    for key in range(-1, pairs[-1][0] + 2):
+        before, after = in_memory.around(key)
+        found_before, found_after = in_file.around(key)
+        assert found_before == before
+        assert found_after in (after, None)
+
+
+def test_copies_and_extensions_have_the_entries_they_are_to_have() -> None:
+    made = entries(PAIRS)
+    first = made.first(2)
+    assert list(zip(first.keys, first.values, strict=True)) == PAIRS[:2]
+    assert first.encode() == made.encode()[: 2 * OFFSET_ENTRY.size]
+    first.extend(made, 3)
+    assert list(zip(first.keys, first.values, strict=True)) == [*PAIRS[:2], PAIRS[3]]
+    assert len(made) == 4
 
 
 def test_a_large_sealed_index_finds_what_one_in_memory_does() -> None:

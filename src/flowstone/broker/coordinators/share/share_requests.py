@@ -32,7 +32,7 @@ Answer = TypeVar("Answer", StateResult, StateRead, StateSummary)
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall(Generic[Answer]):
-    """One request as another broker gets it."""
+    """One request to another broker."""
 
     request: Message
     response: type[Any]

@@ -60,7 +60,7 @@ class ShareStates:
         self._pruning = StatePruning(self.coordinator, partitions, logs, self._clock, interval_ms)
 
     def close(self) -> None:
-        """Stop all requests under way, whose promises are not resolved any more, and close the coordinator."""
+        """Cancel all running requests, without resolving their promises, and close the coordinator."""
         for task in tuple(self._running):
             task.cancel()
         if self._pruning is not None:
@@ -73,7 +73,7 @@ class ShareStates:
         await self.coordinator.wait_loaded(timeout_s)
 
     async def initialize(self, states: Sequence[InitialState]) -> Mapping[ShareKey, StateResult]:
-        """Begin the states of share partitions; create the topic of states if there is none.
+        """Initialize the states of share partitions; create the topic of states if it does not exist.
 
         FENCED_STATE_EPOCH: the stored state has a newer state epoch.
         """
@@ -112,7 +112,7 @@ class ShareStates:
         return answer
 
     async def delete(self, keys: Iterable[ShareKey]) -> Mapping[ShareKey, StateResult]:
-        """End states; one that does not exist is fine too."""
+        """Delete the states of share partitions; a state that does not exist is no error."""
         return await self._all(dict.fromkeys(keys), self._delete)
 
     async def summarize(self, keys: Iterable[ShareKey]) -> Mapping[ShareKey, StateSummary]:

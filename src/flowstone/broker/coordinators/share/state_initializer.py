@@ -39,7 +39,7 @@ class StateInitializer:
         self._logged_s: float | None = None
 
     def begin(self, shard: HostedShard[GroupShard], task: InitializeStates) -> None:
-        """Begin a task, and return at once."""
+        """Start a task, without waiting for it."""
         self._states.spawn(self._initialize(shard, task))
 
     async def _initialize(self, shard: HostedShard[GroupShard], task: InitializeStates) -> None:

@@ -1,4 +1,4 @@
-"""What the requests about delegation tokens have in common: who may send them, and principals as text."""
+"""Shared code of the requests about delegation tokens: who may send them, and principals as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets, version 0: set where an empty share group goes on reading; it is made if there is none.
+"""AlterShareGroupOffsets, version 0: set the start offsets of an empty share group; create the group if needed.
 
 A negative offset is refused; Kafka stores it.
 """

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets, version 0: delete the state of topics of an empty share group, which begins anew in them."""
+"""DeleteShareGroupOffsets, version 0: delete an empty share group's offsets in topics."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def acknowledge(
     """
     acknowledgements = parse(batches)
     if not renews and any(each.type is Type.RENEW for each in acknowledgements):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "A request that renews locks must say so.")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "A request that renews locks must set IsRenewAck.")
     return partitions.get(key.group_id, place).acknowledge(key.member_id, acknowledgements)
 
 

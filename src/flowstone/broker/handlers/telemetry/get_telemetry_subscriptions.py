@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions, version 0: tell a client which of its metrics to push, and how often (KIP-714).
+"""GetTelemetrySubscriptions, version 0: return which metrics a client should push, and how often (KIP-714).
 
 A client without an instance id gets one. A client that no subscription matches is told to push nothing.
 """

@@ -14,7 +14,7 @@ from flowstone.broker.http.page import (
     PageRequest,
     Text,
 )
-from flowstone.broker.requests.permissions import GROUP_DESCRIBE, TOPIC_DESCRIBE
+from flowstone.broker.requests.permissions import GROUP_DESCRIBE, TOPIC_READ, TRANSACTIONAL_ID_DESCRIBE
 from flowstone.broker.topics.offset_explanation import Explaining
 from flowstone.config import INT_MAX, LONG_MAX
 from flowstone.errors import ApiError, ErrorCode
@@ -35,7 +35,10 @@ async def _explain(context: PageContext, request: PageRequest) -> Answer:
         document = await explaining.explain(TopicPartition(topic, partition), offset)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the batch is damaged: {error.message}") from None
-    document["groups"] = [each for each in document["groups"] if request.caller.may(GROUP_DESCRIBE, each["group"])]
+    held_by, may = document["transaction"]["held_by"], request.caller.may
+    if held_by is not None and not may(TRANSACTIONAL_ID_DESCRIBE, held_by["transactional_id"] or ""):
+        held_by["transactional_id"] = None
+    document["groups"] = [each for each in document["groups"] if may(GROUP_DESCRIBE, each["group"])]
     return Answer(json.dumps({**document, "cluster_id": context.cluster_id}).encode())
 
 
@@ -43,7 +46,7 @@ EXPLAIN = Page(
     GET,
     "/explain",
     summary="where an offset is stored, who wrote and read it, when it expires: see [travel in time](time-travel.md)",
-    permissions=(TOPIC_DESCRIBE, GROUP_DESCRIBE),
+    permissions=(TOPIC_READ, GROUP_DESCRIBE, TRANSACTIONAL_ID_DESCRIBE),
     handler=_explain,
     checks_names=True,
     parameters=(

@@ -1,5 +1,7 @@
 """The page `/groups`: consumer groups and their lag as JSON, `/groups?group=NAME` for one of them.
 
+A caller sees the groups and, in each, the topics that it may describe, as with DescribeGroups and OffsetFetch.
+
 The document is encoded group by group, and yields the event loop in between. Groups beyond the limits are left out and
 counted.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flowstone.broker.http.page import (
@@ -18,9 +21,9 @@ from flowstone.broker.http.page import (
     PageRequest,
     Text,
 )
-from flowstone.broker.lag.group_status import GroupStatus, group_document
+from flowstone.broker.lag.group_status import GroupStatus, group_document, seen_parts
 from flowstone.broker.loop.time_slices import yield_to_loop
-from flowstone.broker.requests.permissions import GROUP_DESCRIBE
+from flowstone.broker.requests.permissions import GROUP_DESCRIBE, TOPIC_DESCRIBE
 
 if TYPE_CHECKING:
     from flowstone.broker.http.pages.page_context import PageContext
@@ -40,7 +43,9 @@ async def _groups(context: PageContext, request: PageRequest) -> Answer:
         found = [each for each in everything if request.caller.may(GROUP_DESCRIBE, each.group_id)]
     encoded: list[str] = []
     partition_count = 0
-    for group in found:
+    may_see = partial(request.caller.may, TOPIC_DESCRIBE)
+    for whole in found:
+        group = seen_parts(whole, may_see)
         partition_count += len(group.partitions)
         if len(encoded) == GROUPS_MAX or (encoded and partition_count > PARTITIONS_MAX):
             break
@@ -54,7 +59,7 @@ GROUPS = Page(
     GET,
     "/groups",
     summary="consumer groups, their members and their lag: see [consumer groups](groups.md)",
-    permissions=(GROUP_DESCRIBE,),
+    permissions=(GROUP_DESCRIBE, TOPIC_DESCRIBE),
     handler=_groups,
     checks_names=True,
     parameters=(Text("group", GROUP_ID_CHARACTERS_MAX),),

@@ -81,7 +81,7 @@ class DeadLetterQueues:
         workers: Workers,
         producer_expiration_ms: int,
     ) -> None:
-        """`producer_expiration_ms` is how long brokers remember a producer that writes nothing."""
+        """Create the object; `producer_expiration_ms` is how long brokers keep the state of an idle producer."""
         self._metadata, self._partitions, self._peers = metadata, partitions, peers
         self._clock, self._workers = clock, workers
         self._sure_for_ms = producer_expiration_ms // 2

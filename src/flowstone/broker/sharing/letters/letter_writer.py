@@ -74,7 +74,7 @@ class LetterWriter:
             await self._archived
 
     def stored(self, letters: LetterBatch | None) -> None:
-        """Note that a change of state with this finished batch, or without one, is durable."""
+        """Record that a change of state with this finished batch, or without one, is durable."""
         if letters is not None and letters is self.finished:
             self.last, self.finished = letters, None
             self._archived.set_result(None)

@@ -70,7 +70,7 @@ class BrokerFenced(MetadataRecord):
 
 @metadata_record()
 class BrokerUnregistered(MetadataRecord):
-    """A broker is gone for good; a later one with the same id is a new broker."""
+    """A broker was removed from the cluster; a later one with the same id is a new broker."""
 
     node_id: int
     epoch: int

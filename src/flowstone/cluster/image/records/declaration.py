@@ -1,4 +1,4 @@
-"""How a type of metadata record is declared, stored as JSON and read back.
+"""Declarations of metadata record types, and their conversion to and from JSON.
 
 A record type is one class decorated with `metadata_record`. It declares
 - its fields, each with its JSON form (`stored`) and the record version that introduced it,
@@ -31,7 +31,7 @@ class UnknownRecord(StorageFault):
 
 
 class Form(NamedTuple):
-    """How the value of a field is converted to JSON and back."""
+    """Conversion of a field's value to JSON and back."""
 
     write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None

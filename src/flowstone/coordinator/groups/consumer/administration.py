@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: a group with what each member has, must give up and shall have; and why it has not settled."""
+"""ConsumerGroupDescribe: a group with its members' current and target partitions, and why a rebalance is incomplete."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def heartbeat(turn: Turn, token: Any, group: ConsumerGroup, request: HeartbeatRe
 
 
 def _must_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Return whether the member must join again: to give up partitions, to enter an epoch, or to get what is free."""
+    """Return whether the member must join again: to give up partitions, enter an epoch, or get free partitions."""
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED:
         return True
     missing = (each for each in group.target_of(member.member_id) if each not in member.assigned)

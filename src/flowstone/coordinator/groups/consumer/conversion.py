@@ -1,4 +1,4 @@
-"""Online migration: a classic group becomes a consumer group while its members go on reading, and back.
+"""Online migration: converts a classic group to a consumer group and back, while members continue to read.
 
 Up: the first member of the new protocol that joins a classic group of consumers converts it. The generation becomes the
 epoch of the group and of every member, which keeps what it was assigned; nobody has to stop. Members of the classic

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, says what has changed, confirms what it gave up, learns what it gets; leaves.
+"""ConsumerGroupHeartbeat: members join, report changes, confirm revoked partitions, get assignments, and leave.
 
 Every heartbeat may be lost, and so may its answer. A member that repeats one is told the same again: it may still be in
 its previous epoch if it owns nothing but what it was assigned. A member that joins again under its own id keeps what it
@@ -181,7 +181,7 @@ def check_memory(turn: Turn, group: ConsumerGroup, former: ConsumerMember | None
 
 
 def store(turn: Turn, group: ConsumerGroup, former: ConsumerMember | None, stored: ConsumerMemberStored) -> str | None:
-    """Store the member's properties if they have changed; return why partitions must be assigned anew, or None."""
+    """Store the member's properties if they have changed; return why partitions must be reassigned, or None."""
     before = None if former is None else former.stored
     if before == stored:
         return None

@@ -190,7 +190,7 @@ def _leave(turn: Turn, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatRe
 
 
 def _leave_for_now(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> None:
-    """Keep a static member and what it has until its session ends; its successor may take over at once."""
+    """Keep a static member and its partitions until its session ends; its successor may take over at once."""
     left = ConsumerMemberCurrentStored(
         group.group_id,
         member.member_id,

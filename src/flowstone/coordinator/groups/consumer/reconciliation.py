@@ -20,7 +20,7 @@ from flowstone.coordinator.groups.consumer_records import MemberState, Partition
 
 
 class Position(NamedTuple):
-    """What a member has: its epoch, its partitions with the epochs in which it got them, those it must give up."""
+    """A member's epoch, its partitions with the epochs of their assignment, and the partitions that it must give up."""
 
     epoch: int
     previous_epoch: int

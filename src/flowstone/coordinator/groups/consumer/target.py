@@ -1,4 +1,4 @@
-"""The target assignment of a group: when it is computed anew, and from what.
+"""The target assignment of a group: when it is recomputed, and from which data.
 
 The targets of an epoch are computed with the first heartbeat that finds the group's epoch above theirs, but not sooner
 than `consumer.assignment.interval.ms` after the last ones, so that members that arrive one after the other share an

@@ -26,7 +26,7 @@ def write_all(turn: Turn, records: Iterable[ConsumerRecord]) -> None:
 
 
 def bump(turn: Turn, group: ConsumerGroup, reason: str, metadata_hash: int | None = None) -> None:
-    """Raise the group's epoch, so that partitions are assigned anew."""
+    """Raise the group's epoch, which triggers a new assignment."""
     if metadata_hash is None:
         metadata_hash = group.metadata_hash
     write(turn, ConsumerGroupStored(group.group_id, group.epoch + 1, metadata_hash))

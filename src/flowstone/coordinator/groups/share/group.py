@@ -167,7 +167,7 @@ class ShareGroup:
     def assign(
         self, member: ShareMember, *, assigned: TopicPartitions | None = None, target: TopicPartitions | None = None
     ) -> None:
-        """Replace what the member has, or what it is to have."""
+        """Replace the member's current or target partitions."""
         before_bytes = member.size_bytes
         member.assigned = member.assigned if assigned is None else assigned
         member.target = member.target if target is None else target

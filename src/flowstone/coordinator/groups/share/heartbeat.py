@@ -148,7 +148,7 @@ def _known(turn: Turn, request: ShareHeartbeatRequest) -> tuple[ShareGroup, Shar
 
 
 def _stored(request: ShareHeartbeatRequest, member: ShareMember | None) -> ShareMemberStored:
-    """Return the member as it is after the request, whose null fields leave what was."""
+    """Return the member's properties after the request; null fields leave them unchanged."""
     before = member.stored if member is not None else None
     rack_id, topics = request.rack_id, request.subscribed_topics
     if before is not None:

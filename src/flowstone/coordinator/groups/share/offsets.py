@@ -1,4 +1,4 @@
-"""What operators do to the state of share groups: reset offsets, delete them, delete groups.
+"""Operators' changes of share groups: reset offsets, delete offsets, delete groups.
 
 Each takes two calls, because the state itself is at the share coordinator: the first checks the group, which must be
 empty, and notes what begins; the broker then asks the share coordinator; the second call notes what has succeeded. If
@@ -22,7 +22,7 @@ CHANGE_TIMEOUT_MS = 60_000
 
 
 class Begun(NamedTuple):
-    """A change that may go on: which partitions it concerns, and the epoch of the states that it makes."""
+    """An accepted change: its partitions, and the state epoch with which states are initialized."""
 
     state_epoch: int
     partitions: TopicPartitions
@@ -39,7 +39,7 @@ def describe(turn: Turn, token: Any, group_id: str) -> None:
 
 
 def begin_reset(turn: Turn, token: Any, group_id: str, topics: Mapping[str, tuple[int, ...]]) -> None:
-    """Begin to set the start offsets of partitions that exist. A group that does not exist is made."""
+    """Begin to set the start offsets of partitions that exist. A group that does not exist is created."""
     group = ShareGroup(group_id) if group_id not in turn.shard.groups else _find(turn, token, group_id)
     if group is None:
         return
@@ -78,7 +78,7 @@ def begin_deletion(turn: Turn, token: Any, group_id: str, topic_ids: frozenset[b
 
 
 def end_reset(turn: Turn, token: Any, group_id: str, partitions: TopicPartitions) -> None:
-    """Note that the state of these partitions exists."""
+    """Record that the state of these partitions exists."""
     group = turn.shard.groups.get(group_id)
     if isinstance(group, ShareGroup):
         states.initialized(turn, group, partitions)
@@ -86,7 +86,7 @@ def end_reset(turn: Turn, token: Any, group_id: str, partitions: TopicPartitions
 
 
 def end_deletion(turn: Turn, token: Any, group_id: str, topic_ids: frozenset[bytes]) -> None:
-    """Note that the state of these topics is gone."""
+    """Record that the state of these topics was deleted."""
     group = turn.shard.groups.get(group_id)
     if isinstance(group, ShareGroup):
         group.next_attempt_ms = 0

@@ -27,7 +27,7 @@ PARTITIONS_PER_ATTEMPT_MAX = 1_000
 
 
 def initialize_missing(turn: Turn, group: ShareGroup, state_epoch: int, topics: Iterable[str]) -> bool:
-    """Have the missing state of these topics initialized; return whether any is missing."""
+    """Request the initialization of the missing state of these topics; return whether any is missing."""
     missing = _missing(turn, group, topics)
     if not missing:
         group.first_attempt_ms = None
@@ -51,7 +51,7 @@ def initialize_missing(turn: Turn, group: ShareGroup, state_epoch: int, topics: 
 
 
 def initialized(turn: Turn, group: ShareGroup, partitions: TopicPartitions) -> None:
-    """Note that the state of these partitions exists now."""
+    """Record that the state of these partitions exists now."""
     group.next_attempt_ms = 0
     done: TopicStates = {}
     rest: TopicStates = {}
@@ -66,7 +66,7 @@ def initialized(turn: Turn, group: ShareGroup, partitions: TopicPartitions) -> N
 
 
 def failed(group: ShareGroup, retry_ms: int) -> None:
-    """Have the next heartbeat after `retry_ms` try to initialize state again."""
+    """Let the next heartbeat after `retry_ms` initialize the state again."""
     group.next_attempt_ms = retry_ms
 
 

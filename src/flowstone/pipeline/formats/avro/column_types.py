@@ -78,7 +78,7 @@ def timestamp_unit(type: Type) -> int:
 
 
 def members(union: Union) -> tuple[Type, ...]:
-    """Return the branches that a union's value can have beside NULL, numbers of one sort as the wider one."""
+    """Return a union's branches without null. Int and long become long; float and double become double."""
     branches = tuple(each for each in union.branches if each.kind != "null")
     kinds = {scalar_kind(each) for each in branches}
     for wider in (Primitive("long"), Primitive("double")):

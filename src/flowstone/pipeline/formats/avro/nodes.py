@@ -75,7 +75,7 @@ class BooleanNode:
 
 @dataclass(frozen=True)
 class LongNode:
-    """An int or a long, and what is stored as one."""
+    """A node for int, long, and logical types that are stored as one of them."""
 
     type: pa.DataType
     what: str

@@ -35,7 +35,7 @@ class RegistrySettings:
 
 @dataclass(frozen=True)
 class SchemaChoice:
-    """Which schema of the registry a source reads with, or under which name a sink registers its own."""
+    """The registry's schema with which a source reads, or the subject under which a sink registers its schema."""
 
     subject: str
     version: str = "latest"

@@ -30,7 +30,7 @@ _FIRST_MESSAGE = (0,)
 
 @dataclass(frozen=True)
 class SchemaKey:
-    """How a record names its schema: by id or by GUID. `indexes` are those of a Protobuf message."""
+    """The reference of a record to its schema: an id or a GUID. `indexes` are those of a Protobuf message."""
 
     id: int = -1
     guid: str = ""
@@ -51,7 +51,9 @@ class Framed:
 
 
 def split(values: pa.Array, headers: pa.Array | None, *, indexes: bool) -> Framed:
-    """Return the values and their schemas. With `indexes` the frames have the indexes of Protobuf messages."""
+    """Split the values from the schema ids that their frames or headers contain. With `indexes` frames have Protobuf
+    indexes.
+    """
     cursor = Cursor(values)
     found = _from_headers(headers, len(values), indexes=indexes) if headers is not None else {}
     which = np.full(len(values), -1, np.int64)

@@ -1,1 +1,1 @@
-"""The commands of dead letters: reading them, what was done with them, and their retry."""
+"""Operations on dead letters: reading, retrying and dropping them."""

@@ -1,4 +1,4 @@
-"""Sets of offsets by partition, as ranges: what is stored of dead letters."""
+"""Sets of offsets by partition, as ranges, in which handled dead letters are stored."""
 
 from __future__ import annotations
 

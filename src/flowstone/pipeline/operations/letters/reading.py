@@ -1,4 +1,4 @@
-"""Dead letters: what is in the letters topic of a pipeline, and which of them were retried or dropped.
+"""Reading of dead letters: the records of a pipeline's letters topic, and which were retried or dropped.
 
 Letters are records and stay in their topic as long as its retention has it. What was done with them is in the
 pipeline's state, as ranges of offsets.
@@ -46,7 +46,7 @@ class Letter:
 
     @property
     def origin(self) -> str:
-        """The record that it was, as topic-partition@offset; empty if that is not known."""
+        """The record from which the letter was made, as topic-partition@offset; empty if unknown."""
         topic, partition, offset = (self.cause.get(each) for each in ("topic", "partition", "offset"))
         return f"{topic}-{partition}@{offset}" if topic and partition and offset else ""
 

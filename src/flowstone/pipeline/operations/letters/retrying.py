@@ -39,7 +39,7 @@ RETRIES = "flowstone.retries"
 
 @dataclass(frozen=True)
 class Retried:
-    """What a retry did. `letters_again` failed again; without an origin a letter cannot be retried."""
+    """The result of a retry. `letters_again` failed again; a letter without an origin cannot be retried."""
 
     letters: int
     rows_out: dict[str, int]
@@ -85,7 +85,7 @@ def _finish(
 
 
 def _batch(name: str, model: PipelineModel, record: LettersRecord) -> MicroBatchId:
-    return MicroBatchId(f"{name}.letters", f"{model.name}.letters", record.retries, {})
+    return MicroBatchId(f"{name}.letters", f"{name}.letters", record.retries, {})
 
 
 def _letters(spark: SparkSession, model: PipelineModel, record: LettersRecord) -> DataFrame:
@@ -144,7 +144,8 @@ def _evaluate(spark: SparkSession, model: PipelineModel, rows: DataFrame, record
         outputs = {each.name: evaluation.frames[each.input] for each in query.sinks}
         counts = evaluation.count(outputs)
         write_all(model, query, evaluation, counts, _batch(query.name, model, record))
-        rows_out |= {each: counts.rows.get(each, 0) for each in outputs}
+        for each in outputs:
+            rows_out[each] = rows_out.get(each, 0) + counts.rows.get(each, 0)
         again += counts.letters
     return Retried(0, rows_out, again)
 
@@ -159,6 +160,7 @@ def _evaluation(
             evaluation.add_source(each.name, read_batch(spark, model, each, Range()))
     subject = formats.subject_of(*source.origin.topics)
     evaluation.add_source(source.name, formats.decode(records, source.origin.value, spark, subject))
+    evaluation.add_absent(spark, query.absent)
     evaluation.add_steps(spark, query.steps)
     return evaluation
 
@@ -172,9 +174,11 @@ def _is_of(origin: TopicSource) -> Column:
 
 def _write_back(model: PipelineModel, rows: DataFrame, record: LettersRecord) -> Retried:
     """Write the letters to their topics as new records, with the number of retries in a header."""
+    from pyspark_flowstone.placement import Part
+
     topics = sorted(each[0] for each in rows.select(f"{RECORD}.topic").distinct().collect())
     named = rows.select(*(f"{RECORD}.{each}" for each in COLUMNS))
-    parts = [(topic, named.where(named["topic"] == topic)) for topic in topics]
+    parts = [Part(topic, named.where(named["topic"] == topic)) for topic in topics]
     write_records(model, parts, _batch(model.name, model, record))
     return Retried(0, {}, 0)
 

@@ -6,6 +6,7 @@ import json
 import logging
 from base64 import b64encode
 
+from flowstone.broker.http.pages.page_list import PAGES
 from flowstone.config import BROKER_SETTINGS
 from flowstone.wire.messages import (
     DescribeConfigsRequest,
@@ -20,6 +21,10 @@ from tests.support.security.tokens import app_with_tokens, create, log_in_with, 
 CANARY = "canary-b7c1e0"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 BROKER_RESOURCE = 4
+# Every page that returns a document; of a topic that does not exist, if it needs one.
+DOCUMENTS = [
+    f"{page.path}?topic=t&partition=0&offset=0" for page in PAGES if page.method == "GET" and page.subscribe is None
+]
 
 
 def test_no_secret_is_told(tmp_path, caplog):
@@ -55,9 +60,7 @@ def test_no_secret_is_told(tmp_path, caplog):
         with broker.client("SASL_PLAINTEXT") as login:
             handshake(login, "PLAIN")
             authenticate(login, f"\0bob\0{CANARY}-wrong".encode())
-        pages = [
-            broker.get(path) for path in ("/metrics", "/health", "/status", "/events?once=1") if "events" not in path
-        ]
+        pages = [broker.get(path) for path in DOCUMENTS]
         told = [repr(answer), repr(broker.app.config), caplog.text, json.dumps(pages)]
     key_line = server.key.splitlines()[1]
     for text in told:
@@ -81,7 +84,7 @@ def test_no_password_of_a_token_is_told_or_stored(tmp_path, caplog):
                 assert log_in_with(client, token.token_id, token.hmac).error_code == 0
             with broker.client("SASL_PLAINTEXT") as client:
                 log_in_with(client, token.token_id, b"wrong " + token.hmac)
-        pages = [broker.get(path) for path in ("/metrics", "/health", "/status", "/groups", "/disks")]
+        pages = [broker.get(path) for path in DOCUMENTS]
         told = [repr(broker.app.config), repr(broker.app.services.metadata.image), caplog.text, json.dumps(pages)]
     assert "created a delegation token of User:alice" in caplog.text
     stored = [path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()]
