@@ -252,9 +252,7 @@ public class ShareLoad {
     ConsumerRecord<byte[], byte[]> held = null;
 
     void hold() {
-        if (holder == null) {
-            holder = join(true, "max.poll.records", "1", "share.acquire.mode", "record_limit");
-        }
+        holder = join(true, "max.poll.records", "1", "share.acquire.mode", "record_limit");
         long deadline = System.nanoTime() + READY_S_MAX * 1_000_000_000L;
         while (held == null && System.nanoTime() < deadline) {
             for (ConsumerRecord<byte[], byte[]> record : holder.poll(WAIT)) {
@@ -270,6 +268,7 @@ public class ShareLoad {
     void release() {
         holder.acknowledge(held, AcknowledgeType.RELEASE);
         holder.commitSync().values().forEach(error -> error.ifPresent(ShareLoad::fail));
+        holder.close(); // it may have fetched another record, which would hold up the next round
         held = null;
         say("released");
     }
