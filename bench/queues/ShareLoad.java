@@ -8,7 +8,7 @@
 //   fill COUNT              produce until COUNT records are left to consume; answers `filled`
 //   consume COUNT SECONDS   answers `first` at the first record, and `consumed RECORDS NANOSECONDS` at the end
 //   hold 1                  another member takes one record and keeps it; answers `holding`
-//   release 1               it returns the record; answers `released`
+//   release 1               it returns the record, and all that is left is consumed; answers `released`
 //   latency RATE COUNT      produce at a rate and consume meanwhile; answers `first`, and `delivered RECORDS P50 P99`
 // Between commands no consumer polls. An error is one line that begins with `error`.
 
@@ -46,7 +46,7 @@ public class ShareLoad {
     final boolean each;
     final KafkaProducer<byte[], byte[]> producer, prompt;
     final AtomicLong left = new AtomicLong(), count = new AtomicLong();
-    volatile boolean open = false;
+    volatile boolean open = false, isMeasured = false;
     volatile long wanted = 0;
     volatile CountDownLatch done = new CountDownLatch(0), paused = new CountDownLatch(0);
     volatile long first = 0, last = 0;
@@ -203,7 +203,9 @@ public class ShareLoad {
     synchronized void begin(long now) {
         if (first == 0) {
             first = now;
-            say("first");
+            if (isMeasured) {
+                say("first");
+            }
         }
     }
 
@@ -265,11 +267,18 @@ public class ShareLoad {
         say("holding");
     }
 
-    void release() {
+    void release() throws Exception {
         holder.acknowledge(held, AcknowledgeType.RELEASE);
         holder.commitSync().values().forEach(error -> error.ifPresent(ShareLoad::fail));
         holder.close(); // it may have fetched another record, which would hold up the next round
         held = null;
+        if (left.get() > 0) {
+            start(left.get());
+            if (!done.await(LATE_S_MAX, java.util.concurrent.TimeUnit.SECONDS)) {
+                fail(left.get() + " records were not delivered after the held one was released");
+            }
+            stop();
+        }
         say("released");
     }
 
@@ -288,8 +297,10 @@ public class ShareLoad {
     }
 
     void consume(long records, long seconds) throws Exception {
+        isMeasured = true;
         start(records);
         boolean all = done.await(seconds, java.util.concurrent.TimeUnit.SECONDS);
+        isMeasured = false;
         long end = all ? last : System.nanoTime();
         say("consumed " + (all ? records : count.get()) + " " + (end - first));
         stop();
@@ -297,6 +308,7 @@ public class ShareLoad {
 
     void measureDelays(long rate, int records) throws Exception {
         delays = new long[records];
+        isMeasured = true;
         start(records);
         long begin = System.nanoTime();
         for (int number = 0; number < records; number++) {
@@ -311,6 +323,7 @@ public class ShareLoad {
         if (!done.await(LATE_S_MAX, java.util.concurrent.TimeUnit.SECONDS)) {
             fail("only " + count.get() + " of " + records + " records were delivered");
         }
+        isMeasured = false;
         long[] found = delays;
         delays = new long[0];
         Arrays.sort(found);
