@@ -217,3 +217,19 @@ def test_the_high_watermark_moves_up_only_and_not_while_the_replica_is_offline()
     local.fail(StorageFault("the disk is gone"))
     local.commit(3)
     assert local.high_watermark.offset == 2
+
+
+def test_read_committed_consumers_that_come_later_hear_of_what_is_new_alone(transaction: Transaction) -> None:
+    world, watcher = ReplicaWorld(), Watcher()
+    world.append()
+    world.flush()
+    for node_id in (2, 3):
+        world.fetch(node_id, 1)
+    world.partition.local.watchers(Reader.COMMITTED).watch(watcher)
+    world.partition.local.tell_stable_readers()
+    assert watcher.size_bytes == 0
+    world.append()
+    world.flush()
+    for node_id in (2, 3):
+        world.fetch(node_id, 2)
+    assert watcher.size_bytes == len(a_batch())

@@ -21,7 +21,11 @@ Rules for a client's batch of a known producer:
 - anything else must follow the last sequence directly (2^31 - 1 is followed by 0; a producer of which only a marker is
   known begins at 0). An unknown producer may begin anywhere: its records may have been deleted. Under the second
   version of the transaction protocol it begins at 0, because every transaction does;
-- while its transaction is open, a producer's batches must be transactional.
+- while its transaction is open, a producer's batches must be transactional;
+- a transactional batch repeats only batches of the open transaction. One with the sequences of a transaction that has
+  ended is refused with UNKNOWN_PRODUCER_ID, upon which clients raise their epoch. Kafka acknowledges it as a repetition;
+  but librdkafka, after it has aborted a transaction whose batch had not been acknowledged, uses that batch's sequences
+  for the next transaction (ADR 0029).
 
 Rules for an end marker: a coordinator of an older epoch is fenced. The marker's producer epoch must not be older than
 the known one; under the second version it must be newer, or equal if no transaction is open, so that a late marker
@@ -137,7 +141,10 @@ class ProducerStates:
                 last = producer.batches[-1].last_sequence
                 if header.base_sequence == (last + 1 if last < SEQUENCE_MAX else 0):
                     return None  # the case of nearly all batches, decided without another call
-            return _check_sequence(producer, header)
+            repeated = _check_sequence(producer, header)
+            if repeated is not None and header.is_transactional:
+                _refuse_ended(header)
+            return repeated
         producer = self._in_transaction.get(header.producer_id)
         if producer is None:
             self._check_has_place(header, now_ms)
@@ -150,7 +157,15 @@ class ProducerStates:
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction; its batch must be part of it",
             )
+        if repeated is not None and self._is_before_transaction(header.producer_id, repeated):
+            _refuse_ended(header)
         return repeated
+
+    def _is_before_transaction(self, producer_id: int, batch: ProducerBatch) -> bool:
+        """Return whether the batch was appended before the producer's open transaction began."""
+        assert self.undecided is not None
+        first_offset = self.undecided.first_offset_of(producer_id)
+        return first_offset is not None and batch.last_offset < first_offset
 
     def check_own(self, batch: Bytes, header: BatchHeader, transaction_version: int) -> EndMarker | None:
         """Return the end marker in a batch made by the broker itself, or None if it is an ordinary batch.
@@ -386,6 +401,14 @@ def _fenced(producer: Producer, header: BatchHeader) -> ApiError:
     return ApiError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {header.producer_id} has epoch {producer.epoch}, not {header.producer_epoch}",
+    )
+
+
+def _refuse_ended(header: BatchHeader) -> NoReturn:
+    raise ApiError(
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} belongs to a "
+        "transaction that has ended; the producer must raise its epoch",
     )
 
 

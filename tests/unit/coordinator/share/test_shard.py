@@ -156,3 +156,10 @@ def test_an_initialization_that_is_repeated_late_does_not_reset_a_state_in_use()
     assert shard.read(KEY, 0)[2:5] == (2, 5, (StateBatch(5, 9, 2, 1),))
     assert shard.initialize(InitialState(KEY, 3)).error_code == NONE
     assert shard.read(KEY, 0)[2:5] == (3, -1, ())
+
+
+def test_a_shard_has_nothing_to_do_as_time_passes() -> None:
+    machine = Shard().machine
+    assert machine.next_deadline() is None
+    for effects in (machine.tick(10**9), machine.loaded(10**9)):
+        assert (list(effects.records), list(effects.replies), list(effects.tasks)) == ([], [], [])

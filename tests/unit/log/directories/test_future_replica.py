@@ -62,3 +62,39 @@ def test_the_mark_is_removed_for_good() -> None:
     future_replica.remove_mark(files, "/b/future")
     files.lose_power()
     assert not future_replica.is_marked(files, "/b/future")
+
+
+def test_a_name_may_be_as_long_as_a_file_systems() -> None:
+    directory = LogDirectory(files_with(), "/b")
+    longest = 255 - len(f"-0.{'0' * 32}-future")
+    path = future_replica.future_path(directory, TopicPartition("l" * longest, 0))
+    assert path is not None
+    assert len(path) == len("/b/") + 255
+    assert future_replica.future_path(directory, TopicPartition("l" * (longest + 1), 0)) is None
+
+
+@pytest.mark.parametrize("size_bytes", [1, future_replica.COPY_BYTES, future_replica.COPY_BYTES + 1])
+def test_a_part_is_copied_to_its_place_durably(size_bytes: int) -> None:
+    files = files_with()
+    data = bytes(range(251)) * (size_bytes // 251 + 1)
+    files.open(f"/a/t-0/{SEGMENT}", create=True).write(0, [data])
+    files.open(f"/b/future/{SEGMENT}", create=True).write(0, [b"x" * (size_bytes + 9)])
+    future_replica.copy_part(files, "/a/t-0", "/b/future", 0, 0, size_bytes)
+    assert files.read(f"/b/future/{SEGMENT}") == data[:size_bytes]
+    files.sync_directory("/b/future")
+    future_replica.copy_part(files, "/a/t-0", "/b/future", 0, size_bytes, len(data))
+    assert files.read(f"/b/future/{SEGMENT}") == data
+    files.lose_power()
+    assert files.read(f"/b/future/{SEGMENT}") == data
+
+
+def test_the_indexes_of_a_segment_are_copied_and_named_and_no_others() -> None:
+    files = files_with()
+    for name, data in (("0.index", b"12345678"), ("0.txnindex", b""), ("9.index", b"12345678")):
+        number, _, suffix = name.partition(".")
+        files.open(f"/a/t-0/{int(number):020d}.{suffix}", create=True).write(0, [data])
+    names = future_replica.copy_indexes(files, "/a/t-0", "/b/future", 0)
+    assert names == ["00000000000000000000.index", "00000000000000000000.txnindex"]
+    assert files.names("/b/future") == names
+    future_replica.remove_segment(files, "/b/future", 9)
+    assert files.names("/b/future") == names

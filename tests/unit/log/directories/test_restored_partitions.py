@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from flowstone.errors import ApiError
 from flowstone.log.directories.restored_partitions import (
     RESTORE_POINT,
     RestorePoint,
+    StagedLog,
     encode_restore_point,
     install,
     prepare,
@@ -101,3 +103,13 @@ def test_a_restore_point_starts_at_0_or_later_and_ends_no_earlier(start: int, en
                 await staging
 
     scenario(check)(Directory())
+
+
+@pytest.mark.parametrize(
+    ("epochs", "latest"),
+    [(b"0\n0\n", 0), (b"0\n1\n0 0\n", 0), (b"0\n2\n3 0\n7 5\n", 7), (b"rubbish", 0)],
+)
+def test_a_restored_log_goes_on_in_the_latest_epoch_of_its_batches(epochs: bytes, latest: int) -> None:
+    home: Any = None
+    staged = StagedLog(RESTORED, BRANCH_ID, home, "/data/x", RestorePoint("source", 0, 9), (), epochs, None)
+    assert staged.leader_epoch == latest

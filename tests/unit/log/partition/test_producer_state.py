@@ -279,6 +279,32 @@ def test_sequences_go_on_after_a_marker_of_the_same_epoch() -> None:
     assert made.check(transactional(1), NOW_MS) is None
 
 
+@pytest.mark.parametrize("ended", [COMMIT, ABORT])
+def test_a_transactional_batch_does_not_repeat_one_of_a_transaction_that_has_ended(ended: EndMarker) -> None:
+    made = in_transaction()
+    assert made.check(transactional(0), NOW_MS) is not None, "sent again within its transaction"
+    made.apply(marker_header(), 101, 1001, ended)
+    assert refused(made, transactional(0)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    made.apply(transactional(1), 102, seen_ms=1002)
+    assert refused(made, transactional(0)) is ErrorCode.UNKNOWN_PRODUCER_ID, "the next transaction is open"
+    assert made.check(transactional(1), NOW_MS) is not None
+
+
+def test_a_loaded_snapshot_tells_batches_of_the_open_transaction_from_earlier_ones() -> None:
+    made = in_transaction()
+    made.apply(transactional(1), 101, seen_ms=1001)
+    loaded = ProducerStates.decode_snapshot(made.encode_snapshot())
+    assert loaded is not None
+    assert loaded.check(transactional(1), NOW_MS) is not None
+    assert loaded.check(transactional(0), NOW_MS) is not None, "left out of the snapshot, but of this transaction"
+    made.apply(marker_header(), 102, 1002, COMMIT)
+    made.apply(transactional(2), 103, seen_ms=1003)
+    loaded = ProducerStates.decode_snapshot(made.encode_snapshot())
+    assert loaded is not None
+    assert loaded.check(transactional(2), NOW_MS) is not None
+    assert refused(loaded, transactional(1)) is ErrorCode.UNKNOWN_PRODUCER_ID
+
+
 def test_sequences_begin_again_after_a_marker_of_the_next_epoch() -> None:
     made = in_transaction()
     made.apply(marker_header(epoch=1), 101, 1001, COMMIT)

@@ -9,6 +9,7 @@ import pytest
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, RecordError
 from flowstone.log.partition import validation
+from flowstone.log.partition.record_checks import _refuse_records
 from flowstone.log.partition.validation import (
     INLINE_PLAIN_BYTES_MAX,
     INLINE_STORED_BYTES_MAX,
@@ -115,3 +116,24 @@ def test_a_batch_is_compressed_with_the_topics_level(
     settings: dict[str, Any] = {setting: level} if level is not None else {}
     prepare_batch(batch(), TopicConfig(compression_type=codec.name.lower(), **settings), NOW_MS)
     assert used == [level]
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "code"),
+    [(1000, None), (1001, ErrorCode.INVALID_TIMESTAMP), (-500, None), (-501, ErrorCode.INVALID_TIMESTAMP)],
+)
+def test_a_record_may_be_as_old_and_as_far_ahead_as_the_limits(age_ms: int, code: ErrorCode | None) -> None:
+    limits = {"message_timestamp_before_max_ms": 1000, "message_timestamp_after_max_ms": 500}
+    for others in ((), (NOW_MS,), (NOW_MS, NOW_MS - 1000, NOW_MS + 500)):
+        records = [Record(at, time_ms, b"k", b"v") for at, time_ms in enumerate((*others, NOW_MS - age_ms))]
+        assert code_of(build_batch(records), **limits) is code
+
+
+def test_the_check_of_each_record_takes_timestamps_at_the_limits() -> None:
+    config = TopicConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+    data = build_batch([Record(0, NOW_MS - 1000, b"k", b"v"), Record(1, NOW_MS + 500, b"k", b"v")])
+    _refuse_records(data, HEADER_BYTES, parse_header(data), config, NOW_MS)
+    with pytest.raises(RecordError):
+        _refuse_records(data, HEADER_BYTES, parse_header(data), config, NOW_MS + 1)
+    with pytest.raises(RecordError):
+        _refuse_records(data, HEADER_BYTES, parse_header(data), config, NOW_MS - 1)

@@ -9,6 +9,7 @@ import pytest
 
 from flowstone.errors import StorageFault
 from flowstone.log.compaction.one_log import Compaction
+from flowstone.log.segments.segment_swap import finish_swaps
 from flowstone.log.workers.throttle import Throttle
 from tests.support.compacted_log import UNLIMITED, CompactionRun
 
@@ -69,3 +70,14 @@ def test_a_damaged_new_segment_without_the_old_ones_is_a_fault(swapping: Any) ->
     swapping.files.rename(f"{swapping.path}/{FIRST}.log", f"{swapping.path}/{FIRST}.log.deleted")
     with pytest.raises(StorageFault, match="what it replaces is gone"):
         swapping.reopen()
+
+
+def test_a_start_knows_whether_there_was_anything_to_finish(swapping: Any) -> None:
+    def finish() -> bool:
+        return finish_swaps(swapping.files, swapping.path, swapping.files.names(swapping.path))
+
+    assert finish()
+    assert not finish()
+    swapping.files.open(f"{swapping.path}/{FIRST}.log.cleaned", create=True)
+    assert finish()
+    assert not finish()

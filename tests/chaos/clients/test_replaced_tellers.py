@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from . import tellers
-from .history import Journal
-from .tellers import Desk, Tellers, Till
-from .transfers import Claims
+from tests.chaos import tellers
+from tests.chaos.history import Journal
+from tests.chaos.tellers import Desk, Tellers, Till
+from tests.chaos.transfers import Claims
 
 WAIT_S, QUIET_S, POLL_S = 20.0, 0.5, 0.01
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
