@@ -78,9 +78,9 @@ def _definitions(module: str) -> Names:
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             found[statement.name] = (module, statement)
         elif isinstance(statement, ast.Assign | ast.AnnAssign):
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                    found[node.id] = (module, statement)
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names = [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+            found |= dict.fromkeys(names, (module, statement))
         elif isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith(CASES):
             found |= {each.name: (str(statement.module), statement) for each in statement.names}
     return found

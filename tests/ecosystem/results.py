@@ -3,7 +3,7 @@
     python -m tests.ecosystem.results docs/clients.md
 
 `run.py --record` adds to the file. A result is kept with the digest of its case's code: what a case found before it was
-changed is no longer shown. A test compares the table with the file (tests/unit/test_ecosystem_results.py).
+changed is no longer shown. A test compares the table with the file (tests/unit/ecosystem/test_results.py).
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ NOT_RUN = "-"
 
 @dataclass(frozen=True)
 class Result:
-    """The sentences of the checks that passed, and why the case did not end well, if so."""
+    """How many checks passed, their sentences, and why the case did not end well, if so."""
 
     case: str  # the digest of the code
     version: str
-    checks: list[str]
+    passed: int
+    checks: list[str]  # empty for runs before 20 November 2026, of which only the number was kept
     failure: str | None
 
 
@@ -70,8 +71,7 @@ def table(products: Iterable[Product], results: Mapping[str, Mapping[str, Result
 def _cell(product: Product, result: Result | None) -> str:
     if result is None or (result.case, result.version) != (digest(product), product.version):
         return NOT_RUN
-    passed = str(len(result.checks))
-    return passed if result.failure is None else f"fails after {passed}"
+    return str(result.passed) if result.failure is None else f"fails after {result.passed}"
 
 
 def with_table(page: str, text: str) -> str:

@@ -7,9 +7,11 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.hostile.stretches import search
 from tests.support.broker_process import BrokerProcess
 
 from .bystander import Bystander
@@ -79,3 +81,17 @@ def topic(broker: BrokerProcess) -> str:
     with broker.connect() as client:
         assert client.create_topic(name) == 0
     return name
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the longest stretches for which requests held the loop."""
+    if not search.searched:
+        return
+    noted = search.report(search.searched)
+    terminalreporter.section("stretches of the event loop")
+    title = f"{len(search.searched)} searched, {len(noted)} of {search.NOTED_S * 1000:.0f} ms or more in any try"
+    for line in (title, *noted):
+        terminalreporter.write_line(line)
+    if search.REPORT:
+        with open(search.REPORT, "a", encoding="utf-8") as file:
+            file.writelines(f"{each}\n" for each in search.searched)

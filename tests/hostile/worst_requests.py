@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from flowstone.wire import messages as m
-from tests.hostile.worst_case import Case
+from tests.hostile.worst_case import WIDE, Case, topic_id
 from tests.support.security.worst_user_requests import user_cases
 from tests.support.sharing.worst_group_requests import consumer_group_cases
 from tests.support.sharing.worst_share_requests import sharing_cases
 
-WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
+WIDE_PARTITIONS = 1000
 GROUP = "group"
 TRANSACTIONAL_ID = "transactional"
 TOPIC, BROKER = 2, 4
@@ -102,6 +102,7 @@ def _fetch(topics: Any, wait_ms: int = 0) -> m.FetchRequest:
         topics=[
             m.FetchRequestTopic(
                 topic=name,
+                topic_id=topic_id(name),
                 partitions=[
                     m.FetchRequestPartition(partition=index, fetch_offset=0, partition_max_bytes=1024)
                     for index in indexes
@@ -575,6 +576,7 @@ def _commit(topics: Any) -> m.OffsetCommitRequest:
         topics=[
             m.OffsetCommitRequestTopic(
                 name=name,
+                topic_id=topic_id(name),
                 partitions=[
                     m.OffsetCommitRequestPartition(partition_index=index, committed_offset=0, committed_metadata="")
                     for index in indexes

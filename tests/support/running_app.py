@@ -19,6 +19,8 @@ from tests.support.wire_client import Client
 
 T = TypeVar("T")
 TIMEOUT_S = 10.0
+# A clean stop flushes every log.
+STOP_TIMEOUT_S = 60.0
 
 
 class LoopThread:
@@ -43,8 +45,8 @@ class LoopThread:
         self._thread.join()
         self._runner.close()
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._runner.get_loop()).result(TIMEOUT_S)
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = TIMEOUT_S) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._runner.get_loop()).result(timeout_s)
 
     def call(self, function: Callable[[], T]) -> T:
         """What the function returns when called on the loop."""
@@ -82,7 +84,7 @@ class RunningApp(LoopThread):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.run(self.app.stop())
+        self.run(self.app.stop(), STOP_TIMEOUT_S)
         super().__exit__(kind, error, trace)
 
     def client(self, listener: str = "PLAINTEXT") -> Client:

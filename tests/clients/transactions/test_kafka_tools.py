@@ -13,6 +13,7 @@ import flowstone
 from tests.clients.conftest import Java
 from tests.clients.driver import TIMEOUT_S
 from tests.support.running_app import RunningApp
+from tests.support.security.secured_suites import added_listener
 from tests.support.transactional_topic import TransactionalTopic
 
 TOPIC = "orders"
@@ -22,14 +23,15 @@ Tool = Callable[..., str]
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[RunningApp]:
-    with RunningApp(str(tmp_path)) as running:
+    with RunningApp(str(tmp_path), **added_listener()) as running:
         with running.client() as client:
             assert client.create_topic(TOPIC, partitions=2) == 0
         yield running
 
 
 def address(app: RunningApp) -> str:
-    return "{}:{}".format(*app.app.addresses["PLAINTEXT"])
+    """The address for clients: of the secured listener, if the suites run over one."""
+    return "{}:{}".format(*list(app.app.addresses.values())[-1])
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def test_the_tool_asks_a_follower_about_its_partitions(java: Java) -> None:
 
 
 def test_the_dump_tool_reads_every_file_of_transactions(java: Java, tmp_path: Path) -> None:
-    with RunningApp(str(tmp_path)) as app:
+    with RunningApp(str(tmp_path), **added_listener()) as app:
         with app.client() as client:
             assert client.create_topic(TOPIC) == 0
         producer = producer_of(address(app), "dumped")

@@ -6,7 +6,6 @@ group of thousands of members whose partitions are assigned. FLOWSTONE_HOSTILE_L
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,19 +16,22 @@ from flowstone.coordinator.groups.consumer.group import ConsumerGroup
 from flowstone.coordinator.groups.consumer.messages import ConsumerHeartbeatRequest
 from flowstone.coordinator.groups.messages import CommitRequest
 from flowstone.wire import messages as m
-from tests.hostile.loop_watch import LoopWatch
-from tests.hostile.test_loop_stretches import STRETCH_S_MAX, TIMEOUT_S, TRIES, collector
+from tests.hostile.stretches.search import IS_LONG, TIMEOUT_S, check, collector_of_a_broker
 from tests.support.running_app import RunningApp
 from tests.support.wire_client import Client, batch_of
 
-assert collector  # a fixture
 pytestmark = pytest.mark.measures_time
-IS_LONG = bool(os.environ.get("FLOWSTONE_HOSTILE_LONG"))
 PARTITIONS, GROUPS, MEMBERS = (10_000, 100_000, 10_000) if IS_LONG else (4_000, 20_000, 4_000)
 CHECK_INTERVAL_MS = 1_000
 BATCHES_PER_REQUEST, CALLS_PER_TURN = 200, 100
 TOPICS = 20
 GROUP = "large"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collector() -> Iterator[None]:
+    with collector_of_a_broker():
+        yield
 
 
 @pytest.fixture
@@ -50,18 +52,6 @@ def client(app: RunningApp) -> Iterator[Client]:
         yield connected
 
 
-def check(app: RunningApp, work: Callable[[], None]) -> None:
-    """Watch the loop during the work, a few times if something else was in its way."""
-    stretches_s = []
-    for _ in range(TRIES):
-        with LoopWatch(app) as watch:
-            work()
-        stretches_s.append(watch.longest_s)
-        if watch.longest_s < STRETCH_S_MAX:
-            return
-    raise AssertionError(f"held for {[f'{each * 1000:.0f} ms' for each in stretches_s]}")
-
-
 def some_checks() -> None:
     time.sleep(3 * CHECK_INTERVAL_MS / 1000)
 
@@ -76,7 +66,7 @@ def test_retention_and_checkpoints_of_many_partitions_do_not_hold_the_loop(app: 
         answer = client.ask(9, m.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics))
         assert answer.responses[0].partition_responses[-1].error_code == 0
     try:
-        check(app, some_checks)
+        check(app, "retention and checkpoints", some_checks)
     finally:  # a clean stop would flush each of them
         client.ask(6, m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequestTopic(name="many")], timeout_ms=60_000))
 
@@ -92,7 +82,7 @@ def test_the_expiry_of_many_groups_does_not_hold_the_loop(app: RunningApp, clien
         )
 
     call_each(app, commit, GROUPS)
-    check(app, some_checks)
+    check(app, "expiry of groups", some_checks)
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
@@ -126,7 +116,7 @@ def test_an_assignment_to_many_members_does_not_hold_the_loop(app: RunningApp, c
         app.call(partial(beat, MEMBERS + epoch))
         wait_until(lambda: group.assignment_epoch == epoch)
 
-    check(app, assign)
+    check(app, f"assignment by {assignor}", assign)
     assert len(group.targets) > MEMBERS
 
 

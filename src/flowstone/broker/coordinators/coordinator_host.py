@@ -11,7 +11,7 @@ A key's shard is found by Kafka's rule for all of its coordinators (`partition_f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -149,7 +149,15 @@ class CoordinatorHost(Generic[Machine]):
 
     def request_all(self, call: MachineCall[Machine]) -> list[Token]:
         """Pass a request to every shard; return the promises of their responses."""
-        return [shard.request(call) for shard in self._shards.values()]
+        return list(self.request_each(call))
+
+    def request_each(self, call: MachineCall[Machine]) -> Iterator[Token]:
+        """Pass a request to one shard after the other as the iterator advances; yield the promises of their responses.
+
+        A caller whose request takes long in many shards serves others in between.
+        """
+        for shard in tuple(self._shards.values()):
+            yield shard.request(call)
 
     def execute_all(self, call: Call[Machine]) -> None:
         """Call the state machine of every shard, for an event that has no response."""

@@ -7,7 +7,7 @@ state machine handles requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -165,6 +165,10 @@ class GroupCoordinator:
     def request_all(self, call: GroupCall) -> list[Token]:
         """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
+
+    def request_each(self, call: GroupCall) -> Iterator[Token]:
+        """Pass a request to one shard after the other as the iterator advances; yield their promises."""
+        return self._host.request_each(call)
 
     def _perform(
         self, shard: HostedShard[GroupShard], task: InitializeStates | ResolveRegexes | ComputeTargets

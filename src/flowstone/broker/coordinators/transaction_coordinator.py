@@ -11,7 +11,7 @@ Partition leaders and group coordinators call it too, for producers that write w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flowstone.broker.coordinators.broker_peers import BrokerPeers
@@ -132,6 +132,10 @@ class TransactionCoordinator:
     def request_all(self, call: TransactionCall) -> list[Token]:
         """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
+
+    def request_each(self, call: TransactionCall) -> Iterator[Token]:
+        """Pass a request to one shard after the other as the iterator advances; yield their promises."""
+        return self._host.request_each(call)
 
     def open_transactions(self) -> list[OpenTransactions]:
         """Return what each loaded shard has open."""

@@ -6,13 +6,16 @@ then lists only those with something to elect.
 
 from __future__ import annotations
 
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.broker.topics.metadata_changes import change_in_parts
 from flowstone.cluster.decisions.elections import ElectionResult, ElectionType, elect_leaders
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.cluster.metadata import Decision
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
+from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -24,20 +27,21 @@ from flowstone.wire.messages import (
 _NOTHING_TO_ELECT = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-async def handle(services: Services, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def handle(services: Services, context: RequestContext, request: ElectLeadersRequest) -> Message:
+    slices = TimeSlices(services.clock.monotonic)
     wanted = None
     if request.topic_partitions is not None:
         wanted = [
             TopicPartition(topic.topic, partition)
             for topic in request.topic_partitions
-            for partition in dict.fromkeys(topic.partitions)
+            async for partition in slices.over(dict.fromkeys(topic.partitions))
         ]
     try:
         election_type = ElectionType(request.election_type)
     except ValueError:
         message = f"there is no election of type {request.election_type}"
         refused = [ElectionResult(each, ErrorCode.INVALID_REQUEST, message) for each in wanted or ()]
-        return _response(refused, ErrorCode.INVALID_REQUEST)
+        return await _response(services, context, refused, ErrorCode.INVALID_REQUEST)
     if wanted is None:
         results = await _elect_everywhere(services, election_type, request.timeout_ms)
     else:
@@ -46,7 +50,7 @@ async def handle(services: Services, context: RequestContext, request: ElectLead
             return elect_leaders(image, election_type, part, services.topic_defaults, services.config.node_id)
 
         results = await change_in_parts(services, wanted, decide, request.timeout_ms)
-    return _response(results, ErrorCode.NONE)
+    return await _response(services, context, results, ErrorCode.NONE)
 
 
 async def _elect_everywhere(services: Services, election_type: ElectionType, timeout_ms: int) -> list[ElectionResult]:
@@ -63,16 +67,20 @@ async def _elect_everywhere(services: Services, election_type: ElectionType, tim
     return await change_in_parts(services, topics.values(), decide, timeout_ms, lambda topic: len(topic.partitions))
 
 
-def _response(results: list[ElectionResult], error: ErrorCode) -> ElectLeadersResponse:
+async def _response(
+    services: Services, context: RequestContext, results: list[ElectionResult], error: ErrorCode
+) -> Message:
+    slices = TimeSlices(services.clock.monotonic)
     topics: dict[str, list[ElectLeadersResponsePartitionResult]] = {}
-    for (topic, partition), code, message in results:
+    async for (topic, partition), code, message in slices.over(results):
         topics.setdefault(topic, []).append(
             ElectLeadersResponsePartitionResult(partition_id=partition, error_code=code, error_message=message)
         )
-    return ElectLeadersResponse(
+    response = ElectLeadersResponse(
         error_code=error,
         replica_election_results=[
             ElectLeadersResponseReplicaElectionResult(topic=topic, partition_result=partitions)
-            for topic, partitions in topics.items()
+            async for topic, partitions in slices.over(topics.items())
         ],
     )
+    return await encode_if_long(services, context, response, len(results), slices)

@@ -6,14 +6,13 @@ the transactional id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from flowstone.broker.coordinators.group_answers import answer_all
+from flowstone.broker.coordinators.group_answers import outcome_of
+from flowstone.broker.loop.time_slices import TimeSlices, batched
 from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.coordinator.transactions import messages
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.promise import Promise
+from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -25,9 +24,7 @@ STATES_MAX = 100
 PRODUCER_IDS_MAX = 10_000
 
 
-def handle(
-    services: Services, context: RequestContext, request: ListTransactionsRequest
-) -> ListTransactionsResponse | Promise[ListTransactionsResponse]:
+async def handle(services: Services, context: RequestContext, request: ListTransactionsRequest) -> Message:
     states = tuple(dict.fromkeys(request.state_filters))
     producer_ids = tuple(dict.fromkeys(request.producer_id_filters))
     if len(states) > STATES_MAX or len(producer_ids) > PRODUCER_IDS_MAX:
@@ -35,26 +32,29 @@ def handle(
     asked = messages.ListTransactionsRequest(
         states, producer_ids, request.duration_filter, request.transactional_id_pattern
     )
-    tokens = services.transactions.request_all(
+    slices = TimeSlices(services.clock.monotonic)
+    calls = services.transactions.request_each(
         lambda shard, now_ms, token: shard.list_transactions(now_ms, token, asked)
     )
-    return answer_all(tokens, _respond)
-
-
-def _respond(outcomes: Sequence[Any]) -> ListTransactionsResponse:
     unknown_states: dict[str, None] = {}
     found: list[ListTransactionsResponseTransaction] = []
-    for outcome in outcomes:
+    for token in [token async for token in slices.over(calls)]:
+        outcome = await outcome_of(token)
         code = outcome.code if isinstance(outcome, ApiError) else outcome.error_code
         if code is ErrorCode.NOT_COORDINATOR:
             continue  # another broker lists what this one has lost
         if code:
             return ListTransactionsResponse(error_code=code)
         unknown_states.update(dict.fromkeys(outcome.unknown_states))
-        found += (
-            ListTransactionsResponseTransaction(
-                transactional_id=each.transactional_id, producer_id=each.producer_id, transaction_state=each.state
-            )
-            for each in outcome.transactions
-        )
-    return ListTransactionsResponse(unknown_state_filters=list(unknown_states), transaction_states=found)
+        async for some in slices.over(batched(outcome.transactions)):
+            found += map(_listed, some)
+    response = ListTransactionsResponse(unknown_state_filters=list(unknown_states), transaction_states=found)
+    return await encode_if_long(services, context, response, len(found), slices)
+
+
+def _listed(transaction: messages.ListedTransaction) -> ListTransactionsResponseTransaction:
+    return ListTransactionsResponseTransaction(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        transaction_state=transaction.state,
+    )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flowstone.broker.loop.time_slices import TimeSlices
+from flowstone.broker.loop.time_slices import TimeSlices, batched
 from flowstone.broker.requests.access import operations_of_cluster
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
@@ -67,14 +67,18 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
             return await services.metadata_parts.encode_all(response, image, form)
         response.topics = [describe(image, topic, form) for topic in image.topics.values()]
         return response
-    if context.api_version < _IDS_SINCE_VERSION and any(map(_needs_ids, request.topics)):
-        return _refused(request.topics, ErrorCode.INVALID_REQUEST)
-    if topic_ids := dict.fromkeys(each.topic_id for each in request.topics if each.topic_id != ZERO_UUID):
-        await slices.yield_if_due()
+    names: dict[str, None] = {}
+    topic_ids: dict[bytes, None] = {}
+    async for some in slices.over(batched(request.topics)):
+        if context.api_version < _IDS_SINCE_VERSION and any(map(_needs_ids, some)):
+            return _refused(request.topics, ErrorCode.INVALID_REQUEST)
+        names.update(dict.fromkeys([each.name or "" for each in some]))
+        topic_ids.update(dict.fromkeys([each.topic_id for each in some if each.topic_id != ZERO_UUID]))
+    if topic_ids:
         image = services.metadata.image
         topics = [_by_id(services, context, image, topic_id) async for topic_id in slices.over(topic_ids)]
     else:
-        image, topics = await _by_name(services, context, request, slices)
+        image, topics = await _by_name(services, context, request, names, slices)
     await slices.yield_if_due()
     response = _response(services, context, request)
     return await _respond(services, context, form, response, image, topics)
@@ -168,19 +172,16 @@ def _by_id(services: Services, context: RequestContext, image: ClusterImage, top
 
 
 async def _by_name(
-    services: Services, context: RequestContext, request: MetadataRequest, slices: TimeSlices
+    services: Services, context: RequestContext, request: MetadataRequest, names: Iterable[str], slices: TimeSlices
 ) -> tuple[ClusterImage, list[Topic]]:
-    names = list(dict.fromkeys(topic.name or "" for topic in request.topics or ()))
     errors: dict[str, ErrorCode] = {}
     access, session = services.access, context.session
     if access is not None:
         errors = {name: _DENIED async for name in slices.over(names) if not access.check(session, TOPIC_DESCRIBE, name)}
-    await slices.yield_if_due()
-    missing = [
-        name
-        for name in names
-        if name not in errors and name not in services.metadata.image.topics and not is_internal(name)
-    ]
+    missing: list[str] = []
+    async for some in slices.over(batched(names)):
+        known = services.metadata.image.topics
+        missing += [name for name in some if name not in errors and name not in known and not is_internal(name)]
     if missing and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
         if access is not None and not access.may(session, CLUSTER_CREATE):
             denied = {name async for name in slices.over(missing) if not access.check(session, TOPIC_CREATE, name)}

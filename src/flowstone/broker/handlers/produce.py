@@ -59,6 +59,8 @@ _VALID_ACKS = (0, 1, ACKS_ALL)
 SLICE_S = 0.01
 # The largest batches that are copied if they are appended later.
 COPIED_BYTES_MAX = 4 << 20
+# Invalid records that one response lists, over all batches; there may be ten million.
+RECORD_ERRORS_TOLD_MAX = 2_000
 # A request of more batches is handled by a coroutine from the start: decoding took a time slice already.
 BATCHES_AT_ONCE_MAX = 256
 
@@ -117,6 +119,7 @@ class _Produce:
         # The offset up to which each partition must be committed, and the results that wait for it.
         self._uncommitted: dict[tuple[Partition, int], tuple[int, list[ProduceResponsePartition]]] = {}
         self._is_led_by_another = False
+        self._record_errors_left = RECORD_ERRORS_TOLD_MAX
 
     def append(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> bool:
         """Append a batch, or note in the response why it is refused; return False if it must wait."""
@@ -339,7 +342,9 @@ class _Produce:
         if isinstance(error, RecordError):
             if partition is not None:
                 result.log_start_offset = partition.log.log_start_offset
+            told = error.bad_records[: self._record_errors_left]
+            self._record_errors_left -= len(told)
             result.record_errors = [
                 ProduceResponseRecordError(batch_index=index, batch_index_error_message=message)
-                for index, message in error.bad_records
+                for index, message in told
             ]

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from flowstone.types import TopicPartition
 
 STABLE = "Stable"
+# Makes what stands for a JSON array of the documents.
+Listed = Callable[[Iterable[dict[str, Any]]], Iterable[dict[str, Any]]]
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 
 
@@ -115,7 +117,8 @@ def seen_parts(group: GroupStatus, may_see: Callable[[str], bool]) -> GroupStatu
     )
 
 
-def group_document(group: GroupStatus) -> dict[str, Any]:
+def group_document(group: GroupStatus, listed: Listed = list) -> dict[str, Any]:
+    """Return the JSON form of the group. With `iter` for `listed` its lists are made while it is encoded."""
     return {
         "group": group.group_id,
         "type": group.type,
@@ -134,29 +137,29 @@ def group_document(group: GroupStatus) -> dict[str, Any]:
             "last_reason": group.rebalance_reason,
             "last_timestamp": group.rebalance_timestamp_ms,
         },
-        "members": [_member_document(each) for each in group.members],
-        "partitions": [_partition_document(each) for each in group.partitions],
+        "members": listed(_member_document(each, listed) for each in group.members),
+        "partitions": listed(_partition_document(each) for each in group.partitions),
     }
 
 
-def _member_document(member: GroupMember) -> dict[str, Any]:
+def _member_document(member: GroupMember, listed: Listed) -> dict[str, Any]:
     return {
         "member": member.member_id,
         "instance": member.group_instance_id,
         "client": member.client_id,
         "host": member.client_host,
-        "partitions": _places(member.partitions),
+        "partitions": _places(member.partitions, listed),
         "protocol": member.protocol,
         "epoch": member.epoch if member.state else None,
         "state": member.state or None,
-        "revoking": _places(member.revoking),
-        "waiting": _places(member.waiting),
+        "revoking": _places(member.revoking, listed),
+        "waiting": _places(member.waiting, listed),
         "regex": member.regex,
     }
 
 
-def _places(partitions: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
-    return [{"topic": each.topic, "partition": each.partition} for each in partitions]
+def _places(partitions: tuple[TopicPartition, ...], listed: Listed) -> Iterable[dict[str, Any]]:
+    return listed({"topic": each.topic, "partition": each.partition} for each in partitions)
 
 
 def _partition_document(partition: PartitionLag) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.broker.lag.headroom_alarm import HeadroomAlarm
 from flowstone.broker.lag.lag import Lags
 from flowstone.broker.lag.share_status import ShareStatus
-from flowstone.broker.loop.time_slices import yield_to_loop
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices, yield_to_loop
 from flowstone.broker.requests.context import Services
 from flowstone.coordinator.groups.classic.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
@@ -106,11 +107,14 @@ class GroupSurvey:
 
     async def _survey(self) -> Sequence[GroupStatus]:
         request = ListGroupsRequest()
-        tokens = self._services.groups.request_all(
+        slices = TimeSlices(self._clock.monotonic)
+        calls = self._services.groups.request_each(
             lambda shard, now_ms, token: shard.list_groups(now_ms, token, request)
         )
+        tokens = [token async for token in slices.over(calls)]
         shards = [each for each in await _settle(tokens) if not isinstance(each, ApiError)]
-        names = sorted(group.group_id for shard in shards for group in shard.groups)
+        parts = [sorted([group.group_id for group in shard.groups]) async for shard in slices.over(shards)]
+        names = [name async for name in slices.over(merge(*parts))]
         found = []
         for first in range(0, len(names), GROUPS_ASKED_AT_ONCE):
             asked = []
@@ -221,7 +225,7 @@ class GroupSurvey:
         """Survey all groups for the metrics and listeners, and warn of groups whose headroom is low."""
         self.latest = await self.all_groups()
         self.lags.forget_unasked()
-        self._alarm.look(self.latest)
+        await run_in_slices(self._alarm.look(self.latest), TimeSlices(self._clock.monotonic))
         for listener in self._listeners:
             listener(self.latest)
 

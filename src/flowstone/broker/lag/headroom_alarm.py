@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from flowstone.broker.lag.group_status import GroupStatus
 
 logger = logging.getLogger(__name__)
+
+GROUPS_PER_STEP = 500
 
 
 class HeadroomAlarm:
     def __init__(self) -> None:
         self._low: set[str] = set()
 
-    def look(self, groups: Iterable[GroupStatus]) -> None:
+    def look(self, groups: Iterable[GroupStatus]) -> Generator[None, None, None]:
+        """Log what has changed since the last call, in steps for `time_slices.run_in_slices`."""
         low_before, self._low = self._low, set()
-        for group in groups:
+        for count, group in enumerate(groups):
+            if count % GROUPS_PER_STEP == 0:
+                yield
             low = [each for each in group.partitions if each.is_headroom_low]
             if not low:
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 
 from flowstone.broker.lag.group_status import GroupStatus
 from flowstone.broker.loop.time_slices import yield_to_loop
@@ -20,9 +21,11 @@ GROUP_NAME_LABEL_MAX = 249  # the longest a topic's name can be
 
 
 async def write_groups(page: Exposition, groups: Sequence[GroupStatus]) -> None:
-    states = Counter(label_text(state=group.state) for group in groups)
+    counts = Counter([group.state for group in groups])
+    states = {label_text(state=state): count for state, count in counts.items()}
     page.gauge("flowstone_groups", "Consumer groups this broker coordinates.", states)
-    named = [group for group in groups if len(group.group_id) <= GROUP_NAME_LABEL_MAX][:GROUP_LABELS_MAX]
+    short = (group for group in groups if len(group.group_id) <= GROUP_NAME_LABEL_MAX)
+    named = list(islice(short, GROUP_LABELS_MAX))
     _write_groups(page, named)
     await yield_to_loop()
     await _write_partitions(page, named)

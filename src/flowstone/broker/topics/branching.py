@@ -21,13 +21,13 @@ from typing import NamedTuple
 from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import Services, check_alone
+from flowstone.broker.topics.offset_copies import copy_offsets
 from flowstone.cluster.decisions.configs import broker_config
 from flowstone.cluster.decisions.topic_branches import branch_topic, find_source
 from flowstone.cluster.decisions.topic_changes import delete_topics
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.cluster.image.ids import random_id
 from flowstone.cluster.image.records import MetadataRecord
-from flowstone.coordinator.groups.branching import BranchOffsetsRequest
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.branching.staging import StagedBranch
 from flowstone.log.partition.timestamps import first_record_at
@@ -213,14 +213,9 @@ class TopicBranches:
         self, request: BranchRequest, partition_count: int, staged: Sequence[StagedBranch]
     ) -> tuple[str, ...]:
         ends = {each.topic_partition.partition: each.built.end_offset for each in staged}
-        asked = BranchOffsetsRequest(
-            request.source, request.target, tuple(ends.get(index, 0) for index in range(partition_count))
+        return await copy_offsets(
+            self._services, request.source, request.target, [ends.get(index, 0) for index in range(partition_count)]
         )
-        tokens = self._services.groups.request_all(
-            lambda shard, now_ms, token: shard.branch_offsets(now_ms, token, asked)
-        )
-        answers = [await token for token in tokens]
-        return tuple(sorted(group_id for answer in answers for group_id in answer.group_ids))
 
     def _withdraw(self, topic_id: bytes, staged: Sequence[StagedBranch]) -> None:
         """Delete the files of a branch, unless its topic exists: a failed append may still be durable."""

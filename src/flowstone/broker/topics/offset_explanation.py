@@ -6,12 +6,14 @@ Reads like any request: bytes that are not in the page cache are read by a worke
 from __future__ import annotations
 
 from functools import partial
+from heapq import merge
 from typing import Any
 
 from flowstone.broker.lag.group_survey import GroupSurvey
 from flowstone.broker.lag.headroom import headroom_s
 from flowstone.broker.lag.next_unread import unread_segment
 from flowstone.broker.loop.cold_reads import read_when_cached
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import Services
 from flowstone.cluster.image.ids import id_text
 from flowstone.config import LONG_MAX
@@ -127,16 +129,18 @@ class Explaining:
         return {"transactional_id": found.transactional_id, "is_hanging": not found.is_open}
 
     async def _groups(self, where: TopicPartition, offset: int) -> list[Document]:
-        tokens = self._services.groups.request_all(lambda shard, now_ms, token: shard.offsets_in(now_ms, token, where))
-        committed: dict[str, int] = {}
-        for token in tokens:
+        slices = TimeSlices(self._services.clock.monotonic)
+        calls = self._services.groups.request_each(lambda shard, now_ms, token: shard.offsets_in(now_ms, token, where))
+        parts: list[list[tuple[str, int]]] = []
+        for token in [token async for token in slices.over(calls)]:
             try:
-                committed |= await token
+                parts.append(sorted((await token).items()))
             except ApiError:  # still loading, or its log is offline: the other coordinators' groups are shown
                 continue
+            await slices.yield_if_due()
         return [
-            {"group": group_id, "committed_offset": committed[group_id], "has_passed": committed[group_id] > offset}
-            for group_id in sorted(committed)
+            {"group": group_id, "committed_offset": committed, "has_passed": committed > offset}
+            async for group_id, committed in slices.over(merge(*parts))
         ]
 
     async def _retention(self, partition: Partition, offset: int) -> Document:

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 # A full collection walks every object of the broker. `gc.freeze` excludes the objects created at start, and
 # these thresholds make further full collections rare: a broker creates little cyclic garbage. A collection of the
 # middle generation walks what a few young ones have left, which takes a few milliseconds. After fifty young ones it
-# would hold the event loop for 150 ms while topics or members are created by the thousands.
-GC_THRESHOLDS = (25_000, 2, 5_000)
+# would hold the event loop for 150 ms while topics or members are created by the thousands. Young ones that are
+# smaller, and more of them, walk the same objects in shorter stretches.
+GC_THRESHOLDS = (10_000, 2, 12_500)
 # Some systems report "no limit" although a descriptor table of that size is not possible.
 OPEN_FILES_MAX = 1 << 20
 

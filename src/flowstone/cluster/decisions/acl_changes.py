@@ -7,7 +7,9 @@ name, by literal name, prefix or `*`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from flowstone.cluster.decisions.acl_operations import AclOperation, ResourceType
@@ -119,19 +121,47 @@ def create_acls(image: ClusterImage, wanted: Sequence[Acl]) -> tuple[list[Metada
     return [AclsCreated(some) for some in _parts(added)], results
 
 
-def delete_acls(image: ClusterImage, filters: Sequence[AclFilter]) -> tuple[list[MetadataRecord], list[DeletionResult]]:
-    """Return the records that remove the rules that a filter matches, and the removed rules of each filter."""
-    results, removed = [], dict[Acl, None]()
+def find_rules(rules: Iterable[Acl], filters: Sequence[AclFilter]) -> Generator[None, None, list[DeletionResult]]:
+    """Return the rules that each filter matches, in steps for `time_slices.run_in_slices`.
+
+    A rule that several filters match is with the first of them.
+    """
+    by_name: defaultdict[str, list[Acl]] = defaultdict(list)
+    for some in _some(rules):
+        for rule in some:
+            by_name[rule.resource_name].append(rule)
+        yield
+    results, found = [], dict[Acl, None]()
     for wanted in filters:
         try:
             check_filter(wanted)
         except ApiError as error:
             results.append(DeletionResult(error.code, error.message))
             continue
-        matching = [rule for rule in image.acls if rule not in removed and wanted.matches(rule)]
-        removed.update(dict.fromkeys(matching))
+        is_named = wanted.resource_name is not None and wanted.pattern_type != MATCH_PATTERN
+        candidates = by_name.get(wanted.resource_name or "", ()) if is_named else rules
+        matching: list[Acl] = []
+        for some in _some(candidates):
+            matching += [rule for rule in some if wanted.matches(rule) and rule not in found]
+            yield
+        found.update(dict.fromkeys(matching))
         results.append(DeletionResult(deleted=matching))
-    return [AclsDeleted(some) for some in _parts(removed)], results
+        yield
+    return results
+
+
+def delete_rules(image: ClusterImage, rules: Sequence[Acl]) -> tuple[list[MetadataRecord], list[bool]]:
+    """Return the records that remove these rules, and for each rule whether it still exists."""
+    exist = [rule in image.acls for rule in rules]
+    removed = tuple(rule for rule, exists in zip(rules, exist, strict=True) if exists)
+    return [AclsDeleted(some) for some in _parts(removed)], exist
+
+
+def _some(rules: Iterable[Acl]) -> Iterator[list[Acl]]:
+    """Yield the rules in parts that are looked at in less than a time slice of the event loop."""
+    iterator = iter(rules)
+    while some := list(islice(iterator, RULES_AT_ONCE)):
+        yield some
 
 
 def _parts(rules: Iterable[Acl]) -> Iterator[tuple[Acl, ...]]:

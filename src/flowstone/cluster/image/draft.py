@@ -1,7 +1,8 @@
 """An image while records are applied to it.
 
-`image` is replaced as a whole by each record that changes it; its small maps are copied with each change. There are
-many topics: their changes are collected in `topics`, and merged into the image's maps once, at the end.
+`image` is replaced as a whole by a record that changes it. A map that may have thousands of elements is copied with the
+first record that changes it (`copied`), a smaller one with each. There are many topics: their changes are collected in
+`topics`, and merged into the image's maps once, at the end.
 
 Cost: that of the records, and little more where there are many topics (`layered_map`). Partitions of other topics are
 shared, never copied.
@@ -10,6 +11,7 @@ shared, never copied.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from flowstone.cluster.image.cluster_image import ClusterImage, PartitionImage, TopicImage
 from flowstone.cluster.image.ids import id_text
@@ -22,6 +24,16 @@ class Draft:
         # Everything except the topics, after the records so far.
         self.image = image
         self.topics = TopicsDraft(image)
+        self._copied: set[str] = set()
+
+    def copied(self, field: str) -> dict[Any, Any]:
+        """Return the map of the image with this name, as a copy that records change in place."""
+        if field not in self._copied:
+            self._copied.add(field)
+            changes: dict[str, Any] = {field: dict(getattr(self.image, field))}
+            self.image = replace(self.image, **changes)
+        copy: dict[Any, Any] = getattr(self.image, field)
+        return copy
 
     def finish(self, version: int) -> ClusterImage:
         return self.topics.finish(self.image, version)

@@ -6,31 +6,58 @@ group that has read beyond the branch is the branch's end. Kafka's protocol has 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flowstone.coordinator.groups.records import NO_LEADER_EPOCH
+from flowstone.coordinator.groups.records import NO_LEADER_EPOCH, OffsetCommitted
 from flowstone.coordinator.groups.state import Turn
-from flowstone.types import TopicPartition
 
 
 class BranchOffsetsRequest(NamedTuple):
+    """Copy the offsets of these groups in the partitions from `first_partition` on."""
+
     source: str
     target: str
+    group_ids: tuple[str, ...]
     end_offsets: tuple[int, ...]  # the branch's, by partition
+    first_partition: int = 0
 
 
 class BranchOffsetsResponse(NamedTuple):
+    # The groups of which offsets were copied.
     group_ids: tuple[str, ...]
 
 
+class CountOffsetsResponse(NamedTuple):
+    # How many offsets each group of the shard has, in all topics.
+    counts: tuple[tuple[str, int], ...]
+
+
 def branch_offsets(turn: Turn, token: Any, request: BranchOffsetsRequest) -> None:
-    group_ids: dict[str, None] = {}
-    for index, end_offset in enumerate(request.end_offsets):
-        source = TopicPartition(request.source, index)
-        for group_id in turn.shard.offsets.group_ids_with(source):
-            committed = turn.shard.offsets.of_group(group_id)[source]
+    group_ids = []
+    for group_id in request.group_ids:
+        copied = False
+        for index, committed in _offsets(turn.shard.offsets.of_group(group_id), request):
+            end_offset = request.end_offsets[index - request.first_partition]
             if committed.offset > end_offset:
                 committed = committed._replace(offset=end_offset, leader_epoch=NO_LEADER_EPOCH)
             turn.append(committed._replace(topic=request.target, commit_timestamp_ms=turn.now_ms))
-            group_ids[group_id] = None
+            copied = True
+        if copied:
+            group_ids.append(group_id)
     turn.reply(token, BranchOffsetsResponse(tuple(group_ids)))
+
+
+def count_offsets(turn: Turn, token: Any, _: None) -> None:
+    turn.reply(token, CountOffsetsResponse(tuple(turn.shard.offsets.counts())))
+
+
+def _offsets(
+    offsets: Mapping[tuple[str, int], OffsetCommitted], request: BranchOffsetsRequest
+) -> list[tuple[int, OffsetCommitted]]:
+    """Return a group's offsets in the wanted partitions of the source; iterates over the shorter list."""
+    first, source = request.first_partition, request.source
+    wanted = range(first, first + len(request.end_offsets))
+    if len(offsets) < len(wanted):
+        return [(index, each) for (topic, index), each in offsets.items() if topic == source and index in wanted]
+    return [(index, offsets[source, index]) for index in wanted if (source, index) in offsets]

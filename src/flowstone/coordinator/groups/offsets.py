@@ -28,6 +28,10 @@ class OffsetStore:
     def group_ids_with(self, partition: TopicPartition) -> Iterator[str]:
         return (group_id for group_id, offsets in self._by_group.items() if partition in offsets)
 
+    def counts(self) -> Iterator[tuple[str, int]]:
+        """Yield each group with the number of its offsets."""
+        return ((group_id, len(offsets)) for group_id, offsets in self._by_group.items())
+
     def size_bytes(self, group_id: str) -> int:
         """Return an estimate of the memory of a group's offsets in bytes."""
         count = len(self._by_group.get(group_id, _NONE))

@@ -305,6 +305,9 @@ class GroupShard:
     def branch_offsets(self, now_ms: int, token: Any, request: BranchOffsetsRequest) -> GroupEffects:
         return self._run(branching.branch_offsets, now_ms, token, request)
 
+    def count_offsets(self, now_ms: int, token: Any) -> GroupEffects:
+        return self._run(branching.count_offsets, now_ms, token, None)
+
     def share_heartbeat(self, now_ms: int, token: Any, request: ShareHeartbeatRequest) -> GroupEffects:
         return self._run(share_heartbeat.heartbeat, now_ms, token, request)
 

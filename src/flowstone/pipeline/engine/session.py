@@ -33,8 +33,6 @@ DEFAULTS = {
     "spark.sql.streaming.stopTimeout": "60s",
     # Micro-batches are small: most of their time is planning, which adaptive execution repeats for each stage.
     "spark.sql.adaptive.enabled": "false",
-    # Rows between Spark and its Python workers over Unix sockets instead of TCP.
-    "spark.python.unix.domain.socket.enabled": "true",
 }
 LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -43,6 +41,8 @@ BRIEF_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LOCAL_DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # Faster than TCP. Executors of a cluster may have temporary directories whose names are too long for a socket.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
 

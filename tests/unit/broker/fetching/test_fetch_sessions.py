@@ -284,3 +284,21 @@ def test_a_response_serves_as_many_partitions_as_the_limit(
     cache.open(request(session.session_id, 1), False)
     assert len(session.to_read()) == min(count, 2)
     assert session.has_more_to_read is has_more
+
+
+def test_the_partitions_of_all_sessions_are_counted_as_sessions_change_and_end(monkeypatch: pytest.MonkeyPatch):
+    cache, _ = sessions(slots=10)
+    first = cache.open(request(0, 0, 0, 1), False)
+    second = cache.open(request(0, 0, 0, 1, 2), False)
+    assert cache._partition_count == 5
+    cache.open(request(first.session_id, 1, 2, 3), False)
+    assert cache._partition_count == 7
+    cache.open(request(first.session_id, 2, forget=(0, 1, 2)), False)
+    assert cache._partition_count == 4
+    monkeypatch.setattr(fetch_sessions, "CACHED_PARTITIONS_MAX", 5)
+    cache.open(request(second.session_id, 1, 3), False)
+    assert cache._partition_count == 5
+    with pytest.raises(ApiError) as refused:
+        cache.open(request(second.session_id, 2, 4), False)
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache), cache._partition_count) == (1, 1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from flowstone.broker.handlers.produce import RECORD_ERRORS_TOLD_MAX
 from flowstone.broker.requests import batch_preparation
 from flowstone.errors import ErrorCode
 from flowstone.log.partition import validation
@@ -105,6 +106,19 @@ def test_records_without_a_key_are_named_and_the_log_start_is_told(client: Clien
     assert [each.batch_index for each in answer.record_errors] == [1, 3]
     assert "key" in answer.record_errors[0].batch_index_error_message
     assert "cleanup.policy" in answer.error_message
+
+
+def test_the_invalid_records_of_many_batches_are_named_up_to_a_limit(client: Client) -> None:
+    """Each of them would be an element of the response: of a request of 80 MB there may be ten million."""
+    assert client.create_topic("keyed", cleanup_policy="compact") == 0
+    now, listed = int(time.time() * 1000), 100
+    batch = build_batch([Record(index, now, None, b"x") for index in range(listed)])
+    count = RECORD_ERRORS_TOLD_MAX // listed
+    answers = (
+        client.ask(VERSION, request_of("keyed", [(0, batch)] * 3 * count, acks=1)).responses[0].partition_responses
+    )
+    assert {answer.error_code for answer in answers} == {ErrorCode.INVALID_RECORD}
+    assert [len(answer.record_errors) for answer in answers] == [listed] * count + [0] * 2 * count
 
 
 def test_records_out_of_the_range_of_timestamps_are_named_with_the_setting(client: Client, topic: str) -> None:

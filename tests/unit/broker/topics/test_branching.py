@@ -13,7 +13,7 @@ import pytest
 from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
 from flowstone.broker.http import routes
 from flowstone.broker.http.pages import branch as branch_page
-from flowstone.broker.topics import branching
+from flowstone.broker.topics import branching, offset_copies
 from flowstone.cluster.image.ids import parse_id
 from flowstone.embedded import Broker
 from flowstone.errors import ApiError, ErrorCode
@@ -213,11 +213,28 @@ def test_a_branch_whose_group_offsets_cannot_be_copied_leaves_nothing(
         raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     with monkeypatch.context() as patched:
-        patched.setattr(GroupCoordinator, "request_all", fail)
+        patched.setattr(GroupCoordinator, "request_each", fail)
         assert branch(broker, groups=True)[1]["error"] == "COORDINATOR_LOAD_IN_PROGRESS"
     assert DEV not in broker.app._metadata.image.topics
     assert list(committed(broker, "g")) == [TopicPartition(ORDERS, 0)]
     assert branch(broker, groups=True)[1]["groups"] == ["g"]
+
+
+def test_offsets_are_copied_in_parts(broker: RunningApp, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_copies, "OFFSETS_AT_ONCE", 2)
+    client.create_topic(ORDERS, 5)
+    client.create_topic("other")
+    for partition in range(5):
+        assert client.produce(ORDERS, batch_of(b"x"), partition=partition).error_code == 0
+    commit(client, "all", ORDERS, *[1] * 5)
+    groups = [f"g{number}" for number in range(6)]
+    for group in groups:
+        commit(client, group, ORDERS, 1)
+    commit(client, "elsewhere", "other", 0)
+    assert branch(broker, groups=True)[1]["groups"] == ["all", *groups]
+    assert committed(broker, "g5") == {TopicPartition(ORDERS, 0): 1, TopicPartition(DEV, 0): 1}
+    everywhere = committed(broker, "all")
+    assert [everywhere[TopicPartition(DEV, index)] for index in range(5)] == [1] * 5
 
 
 def test_a_group_with_members_keeps_them_and_has_its_offsets_branched() -> None:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from flowstone.cluster.decisions.acl_changes import AclFilter, check_filter, create_acls, delete_acls
+from flowstone.broker.loop.time_slices import run_whole
+from flowstone.cluster.decisions.acl_changes import (
+    AclFilter,
+    check_filter,
+    create_acls,
+    delete_rules,
+    find_rules,
+)
 from flowstone.cluster.image.acl import ANY_PATTERN, LITERAL, MATCH_PATTERN, PREFIXED, Acl
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage
+from flowstone.cluster.image.records import AclsDeleted
+from flowstone.cluster.image.records.acls import RULES_AT_ONCE
 from flowstone.cluster.image.replay import apply, difference, snapshot
 from flowstone.errors import ApiError, ErrorCode
 
@@ -56,7 +65,7 @@ def test_an_invalid_rule_is_refused_alone(change: dict[str, object]) -> None:
 def test_an_address_is_stored_in_the_form_in_which_it_is_compared() -> None:
     image = image_with(RULE._replace(host="0:0:0:0:0:0:0:1"))
     assert [rule.host for rule in image.acls] == ["::1"]
-    _, (result,) = delete_acls(image, [AclFilter(host="0:0:0:0:0:0:0:1")])
+    (result,) = run_whole(find_rules(image.acls, [AclFilter(host="0:0:0:0:0:0:0:1")]))
     assert len(result.deleted) == 1
 
 
@@ -87,8 +96,10 @@ def test_a_filter_matches_by_each_of_its_parts(wanted: AclFilter, matches: str) 
     }
     assert [name for name, rule in rules.items() if wanted.matches(rule)] == matches.split()
     image = image_with(*rules.values())
-    records, (result,) = delete_acls(image, [wanted])
+    (result,) = run_whole(find_rules(image.acls, [wanted]))
     assert [*result.deleted] == [rules[name] for name in matches.split()]
+    records, deleted = delete_rules(image, result.deleted)
+    assert all(deleted)
     assert [*apply(image, records).acls] == [rule for name, rule in rules.items() if name not in matches.split()]
 
 
@@ -96,14 +107,28 @@ def test_a_filter_matches_by_each_of_its_parts(wanted: AclFilter, matches: str) 
 def test_an_unknown_part_of_a_filter_is_refused(part: str) -> None:
     with pytest.raises(ApiError, match="unknown"):
         check_filter(AclFilter(**{part: 0}))  # type: ignore[arg-type]
-    records, (bad, good) = delete_acls(image_with(RULE), [AclFilter(**{part: 99}), AclFilter()])  # type: ignore[arg-type]
-    assert (bad.error, good.deleted) == (ErrorCode.INVALID_REQUEST, [RULE])
-    assert len(records) == 1
+    filters = [AclFilter(**{part: 99}), AclFilter()]  # type: ignore[arg-type]
+    bad, good = run_whole(find_rules([RULE], filters))
+    assert (bad.error, bad.deleted, good.deleted) == (ErrorCode.INVALID_REQUEST, (), [RULE])
 
 
 def test_a_rule_that_two_filters_match_is_deleted_once() -> None:
-    _, (first, second) = delete_acls(image_with(RULE), [AclFilter(), AclFilter()])
+    first, second = run_whole(find_rules([RULE], [AclFilter(), AclFilter()]))
     assert (first.deleted, second.deleted) == ([RULE], [])
+
+
+def test_a_rule_that_another_client_has_deleted_meanwhile_is_not_deleted_again() -> None:
+    gone = RULE._replace(resource_name="gone")
+    records, deleted = delete_rules(image_with(RULE), [gone, RULE])
+    assert deleted == [False, True]
+    assert records == [AclsDeleted((RULE,))]
+    assert delete_rules(image_with(RULE), [gone]) == ([], [False])
+
+
+def test_many_rules_are_looked_at_in_steps() -> None:
+    rules = [RULE._replace(resource_name=f"t{number}") for number in range(5 * RULES_AT_ONCE)]
+    steps = find_rules(rules, [AclFilter(principal="User:eve")])
+    assert sum(1 for _ in steps) >= 10
 
 
 def test_records_lead_from_one_image_to_another_and_a_snapshot_holds_all_rules() -> None:

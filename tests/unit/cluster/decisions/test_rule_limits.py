@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowstone.cluster.decisions import acl_changes, quota_changes
-from flowstone.cluster.decisions.acl_changes import PART_CHARACTERS_MAX, create_acls, delete_acls
+from flowstone.cluster.decisions.acl_changes import PART_CHARACTERS_MAX, create_acls, delete_rules
 from flowstone.cluster.decisions.acl_operations import AclOperation, ResourceType
 from flowstone.cluster.decisions.quota_changes import NAME_CHARACTERS_MAX, VALUE_MAX, QuotaAlteration, alter_quotas
 from flowstone.cluster.image.acl import ALLOW, LITERAL, Acl
@@ -67,9 +67,9 @@ def test_many_rules_are_stored_and_removed_in_parts(monkeypatch: pytest.MonkeyPa
     assert [len(record.rules) for record in records] == [2, 2, 1]  # type: ignore[attr-defined]
     image = apply(EMPTY_IMAGE, records)
     assert list(image.acls) == rules
-    records, (result,) = delete_acls(image, [acl_changes.AclFilter()])
+    records, deleted = delete_rules(image, rules)
     assert [len(record.rules) for record in records] == [2, 2, 1]  # type: ignore[attr-defined]
-    assert (list(result.deleted), list(apply(image, records).acls)) == (rules, [])
+    assert (deleted, list(apply(image, records).acls)) == ([True] * 5, [])
 
 
 @pytest.mark.parametrize("principal", ["", ":", "User:", ":bob", "User", "bob"])

@@ -54,3 +54,13 @@ def test_an_image_whose_topics_did_not_change_shares_them() -> None:
     after = draft.finish(7)
     assert after.topics is before.topics
     assert (after.next_producer_id, after.version) == (5, 7)
+
+
+def test_a_map_is_copied_once_for_all_records_and_that_of_the_image_before_stays_as_it_is() -> None:
+    before = replace(EMPTY_IMAGE, quotas={(("user", "a"),): {"producer_byte_rate": 1.0}})
+    draft = Draft(before)
+    first = draft.copied("quotas")
+    first[(("user", "b"),)] = {}
+    assert draft.copied("quotas") is first
+    assert draft.finish(1).quotas is first
+    assert len(before.quotas) == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 from flowstone.coordinator.share.config import ShareCoordinatorConfig
 from flowstone.coordinator.share.messages import InitialState, StateRead, StateWrite
 from flowstone.coordinator.share.records import Delay, ShareKey, ShareRecord, ShareSnapshot, StateBatch
@@ -163,3 +165,19 @@ def test_a_shard_has_nothing_to_do_as_time_passes() -> None:
     assert machine.next_deadline() is None
     for effects in (machine.tick(10**9), machine.loaded(10**9)):
         assert (list(effects.records), list(effects.replies), list(effects.tasks)) == ([], [], [])
+
+
+@pytest.mark.parametrize(("count", "calls"), [(0, [True]), (2, [True]), (3, [False, True]), (5, [False, False, True])])
+def test_a_refresh_writes_a_limited_number_of_snapshots_in_a_call(
+    monkeypatch: pytest.MonkeyPatch, count: int, calls: list[bool]
+) -> None:
+    monkeypatch.setattr("flowstone.coordinator.share.shard.SNAPSHOTS_PER_CALL", 2)
+    shard = Shard()
+    for index in range(count):
+        shard.initialize(InitialState(KEY._replace(partition=index), 0, 0))
+    begun_at = len(shard.log)
+    assert [shard.begin_refresh(), *(shard.refresh() for _ in calls[1:])] == calls
+    written = shard.log[begun_at:]
+    assert sorted(each.key.partition for each in written) == list(range(count))
+    assert shard.refresh() is True
+    assert len(shard.log) == begun_at + count

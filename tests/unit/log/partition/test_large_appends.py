@@ -280,3 +280,14 @@ def _live(world: Any, chance: random.Random) -> None:
                 del accepted[len(kept) :]
                 flushed = len(accepted)
     assert bodies(world) == [batch[16:] for batch in accepted]
+
+
+def test_one_large_batch_is_written_ahead_at_a_time(world: Any) -> None:
+    first = LargeAppend(world, large(world))
+    assert first.written is not None
+    second = LargeAppend(world, large(world))
+    assert second.written is None
+    second.end()
+    first.end()
+    assert LargeAppend(world, large(world)).written is not None
+    assert [parse_header(batch).record_count for batch in world.read_all()] == [60, 60]

@@ -66,7 +66,8 @@ class GroupStates:
             group_id, lambda shard, now_ms, token: shard.describe_share_offsets(now_ms, token, group_id)
         )
         keys = list(_keys(group_id, known.partitions if partitions is None else partitions))
-        stored = [key for key in keys if key.partition in known.partitions.get(key.topic_id, ())]
+        have_state = {topic_id: frozenset(indexes) for topic_id, indexes in known.partitions.items()}
+        stored = [key for key in keys if key.partition in have_state.get(key.topic_id, ())]
         found = await self._states.summarize(stored)
         return {key: found.get(key, StateSummary()) for key in keys}
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from flowstone.authentication.scram import ScramCredential, ScramMechanism
-from flowstone.broker.loop.time_slices import TimeSlices
+from flowstone.broker.loop.time_slices import TimeSlices, batched
 from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.errors import ErrorCode
+from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -21,16 +23,16 @@ Info = DescribeUserScramCredentialsResponseCredentialInfo
 Stored = Mapping[tuple[str, ScramMechanism], ScramCredential]
 
 
-async def handle(
-    services: Services, context: RequestContext, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+async def handle(services: Services, context: RequestContext, request: DescribeUserScramCredentialsRequest) -> Message:
     stored = services.metadata.image.scram_credentials
-    named: Sequence[str] = [each.name for each in request.users or ()]
-    counts = Counter(named)
-    users = dict.fromkeys(named or sorted({user for user, _ in stored}))
     slices = TimeSlices(services.clock.monotonic)
+    counts: Counter[str] = Counter()
+    async for some in slices.over(batched(request.users or ())):
+        counts.update(each.name for each in some)
+    users: Iterable[str] = counts or sorted({user for user, _ in stored})
     results = [_describe(stored, user, counts[user]) async for user in slices.over(users)]
-    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    response = DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    return await encode_if_long(services, context, response, 2 * len(results), slices)
 
 
 def _describe(stored: Stored, user: str, count: int) -> Result:

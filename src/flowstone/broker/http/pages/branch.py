@@ -13,7 +13,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from flowstone.broker.http.page import ACCEPTED, POST, Answer, Page, PageRequest
-from flowstone.broker.http.pages.json_documents import read_json
+from flowstone.broker.http.pages.json_documents import encode_json, read_json
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices
 from flowstone.broker.requests.permissions import GROUP_READ, TOPIC_CREATE, TOPIC_READ
 from flowstone.broker.topics.branching import BranchedTopic, BranchRequest
 from flowstone.cluster.image.acl import WILDCARD
@@ -40,7 +41,8 @@ async def _branch(context: PageContext, asked: PageRequest) -> Answer:
         return Answer(json.dumps({"state": "under way"}).encode(), ACCEPTED)
     if task.cancelled():
         raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops")
-    return Answer(json.dumps(_document(request, task.result())).encode())
+    encoding = encode_json(_document(request, task.result()))
+    return Answer((await run_in_slices(encoding, TimeSlices(context.services.clock.monotonic))).encode())
 
 
 def _read(body: bytes, cluster_id: str) -> BranchRequest:
@@ -65,8 +67,8 @@ def _document(request: BranchRequest, branch: BranchedTopic) -> dict[str, Any]:
         "source": request.source,
         "topic_id": id_text(branch.topic_id),
         "time_ms": request.time_ms,
-        "partitions": [each._asdict() for each in branch.partitions],
-        "groups": list(branch.group_ids),
+        "partitions": (each._asdict() for each in branch.partitions),
+        "groups": iter(branch.group_ids),
         "took_ms": branch.took_ms,
     }
 

@@ -5,7 +5,6 @@ For each partition of the topic: directory, size, segments, the time of its olde
 
 from __future__ import annotations
 
-import json
 import math
 import posixpath
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,9 @@ from flowstone.broker.http.page import (
     PageRequest,
     Text,
 )
+from flowstone.broker.http.pages.json_documents import encode_json
 from flowstone.broker.lag.next_unread import UnreadTimestamps
-from flowstone.broker.loop.time_slices import yield_to_loop
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices, yield_to_loop
 from flowstone.broker.requests.context import Services
 from flowstone.broker.requests.permissions import CLUSTER_DESCRIBE
 from flowstone.replication.partition import Partition
@@ -51,8 +51,9 @@ class DiskPage:
         ]
         if topic is not None:
             document["topic"] = topic
-            document["partitions"] = await self._partitions(topic)
-        return json.dumps(document).encode()
+            document["partitions"] = iter(await self._partitions(topic))
+        encoded = await run_in_slices(encode_json(document), TimeSlices(self._services.clock.monotonic))
+        return encoded.encode()
 
     async def _partitions(self, name: str) -> list[dict[str, Any]]:
         """Return the documents of a topic's partitions that are on this broker and online."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from flowstone.broker.http.page import (
@@ -14,6 +13,8 @@ from flowstone.broker.http.page import (
     PageRequest,
     Text,
 )
+from flowstone.broker.http.pages.json_documents import encode_json
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices
 from flowstone.broker.requests.permissions import GROUP_DESCRIBE, TOPIC_READ, TRANSACTIONAL_ID_DESCRIBE
 from flowstone.broker.topics.offset_explanation import Explaining
 from flowstone.config import INT_MAX, LONG_MAX
@@ -38,8 +39,9 @@ async def _explain(context: PageContext, request: PageRequest) -> Answer:
     held_by, may = document["transaction"]["held_by"], request.caller.may
     if held_by is not None and not may(TRANSACTIONAL_ID_DESCRIBE, held_by["transactional_id"] or ""):
         held_by["transactional_id"] = None
-    document["groups"] = [each for each in document["groups"] if may(GROUP_DESCRIBE, each["group"])]
-    return Answer(json.dumps({**document, "cluster_id": context.cluster_id}).encode())
+    document["groups"] = (each for each in document["groups"] if may(GROUP_DESCRIBE, each["group"]))
+    encoding = encode_json({**document, "cluster_id": context.cluster_id})
+    return Answer((await run_in_slices(encoding, TimeSlices(context.services.clock.monotonic))).encode())
 
 
 EXPLAIN = Page(

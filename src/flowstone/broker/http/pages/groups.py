@@ -2,8 +2,8 @@
 
 A caller sees the groups and, in each, the topics that it may describe, as with DescribeGroups and OffsetFetch.
 
-The document is encoded group by group, and yields the event loop in between. Groups beyond the limits are left out and
-counted.
+The document is encoded in time slices, so that a group of many partitions does not hold the event loop. Groups beyond
+the limits are left out and counted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from flowstone.broker.http.page import (
     PageRequest,
     Text,
 )
+from flowstone.broker.http.pages.json_documents import encode_json
 from flowstone.broker.lag.group_status import GroupStatus, group_document, seen_parts
-from flowstone.broker.loop.time_slices import yield_to_loop
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices, yield_to_loop
 from flowstone.broker.requests.permissions import GROUP_DESCRIBE, TOPIC_DESCRIBE
 
 if TYPE_CHECKING:
@@ -34,13 +35,14 @@ PARTITIONS_MAX = 10_000
 
 
 async def _groups(context: PageContext, request: PageRequest) -> Answer:
+    slices = TimeSlices(context.services.clock.monotonic)
     group_id = request.text("group")
     if group_id is not None:
         one = await context.survey.group(group_id)
         found: Sequence[GroupStatus] = [one] if one is not None else []
     else:
-        everything = await context.survey.all_groups()
-        found = [each for each in everything if request.caller.may(GROUP_DESCRIBE, each.group_id)]
+        everything, may = await context.survey.all_groups(), request.caller.may
+        found = [each async for each in slices.over(everything) if may(GROUP_DESCRIBE, each.group_id)]
     encoded: list[str] = []
     partition_count = 0
     may_see = partial(request.caller.may, TOPIC_DESCRIBE)
@@ -49,7 +51,7 @@ async def _groups(context: PageContext, request: PageRequest) -> Answer:
         partition_count += len(group.partitions)
         if len(encoded) == GROUPS_MAX or (encoded and partition_count > PARTITIONS_MAX):
             break
-        encoded.append(json.dumps(group_document(group)))
+        encoded.append(await run_in_slices(encode_json(group_document(group, iter)), slices))
         await yield_to_loop()
     rest = json.dumps({"left_out": len(found) - len(encoded), "cluster_id": context.cluster_id})
     return Answer(f'{{"groups": [{", ".join(encoded)}], {rest[1:]}'.encode())

@@ -1,8 +1,9 @@
-"""JSON that clients post to pages, and the JSON of errors: Kafka's code by name, and a sentence."""
+"""JSON that clients post to pages, JSON of long answers, and JSON of errors: Kafka's code by name and a sentence."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from flowstone.broker.http.page import Answer
@@ -33,6 +34,26 @@ def read_json(body: bytes) -> Any:
         return json.loads(body)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def encode_json(value: Any) -> Generator[None, None, str]:
+    """Return JSON, made in steps for `time_slices.run_in_slices`: an iterator stands for an array, made step by step.
+
+    Iterators may be elements of iterators, and values of the dict that `value` or such an element is.
+    """
+    if isinstance(value, Iterator):
+        elements = []
+        for each in value:
+            elements.append((yield from encode_json(each)))
+            yield
+        return f"[{', '.join(elements)}]"
+    if isinstance(value, dict) and any(isinstance(each, Iterator) for each in value.values()):
+        members = []
+        for name, each in value.items():
+            encoded = yield from encode_json(each)
+            members.append(f"{json.dumps(name)}: {encoded}")
+        return f"{{{', '.join(members)}}}"
+    return json.dumps(value)
 
 
 def error_answer(error: PageError) -> Answer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from flowstone.cluster.image.acl import Acl
@@ -29,7 +28,7 @@ class AclsCreated(MetadataRecord):
     rules: tuple[Acl, ...] = stored(RULES)
 
     def apply(self, draft: Draft) -> None:
-        draft.image = replace(draft.image, acls={**draft.image.acls, **dict.fromkeys(self.rules)})
+        draft.copied("acls").update(dict.fromkeys(self.rules))
 
     @classmethod
     def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[AclsCreated]:
@@ -44,8 +43,9 @@ class AclsDeleted(MetadataRecord):
     rules: tuple[Acl, ...] = stored(RULES)
 
     def apply(self, draft: Draft) -> None:
-        gone = set(self.rules)
-        draft.image = replace(draft.image, acls={rule: None for rule in draft.image.acls if rule not in gone})
+        acls = draft.copied("acls")
+        for rule in self.rules:
+            acls.pop(rule, None)
 
     @classmethod
     def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[AclsDeleted]:

@@ -6,7 +6,6 @@ Topic settings are changed by records of the topic.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.draft import Draft
@@ -22,11 +21,10 @@ class BrokerConfigChanged(MetadataRecord):
     changes: Mapping[str, str | None] = stored(VALUES)
 
     def apply(self, draft: Draft) -> None:
-        broker_configs = dict(draft.image.broker_configs)
+        broker_configs = draft.copied("broker_configs")
         configs = changed_values(broker_configs.pop(self.broker, {}), self.changes)
         if configs:
             broker_configs[self.broker] = configs
-        draft.image = replace(draft.image, broker_configs=broker_configs)
 
     @classmethod
     def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[BrokerConfigChanged]:
@@ -44,11 +42,10 @@ class GroupConfigChanged(MetadataRecord):
     changes: Mapping[str, str | None] = stored(VALUES)
 
     def apply(self, draft: Draft) -> None:
-        group_configs = dict(draft.image.group_configs)
+        group_configs = draft.copied("group_configs")
         configs = changed_values(group_configs.pop(self.group_id, {}), self.changes)
         if configs:
             group_configs[self.group_id] = configs
-        draft.image = replace(draft.image, group_configs=group_configs)
 
     @classmethod
     def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[GroupConfigChanged]:
@@ -66,11 +63,10 @@ class ClientMetricsChanged(MetadataRecord):
     changes: Mapping[str, str | None] = stored(VALUES)
 
     def apply(self, draft: Draft) -> None:
-        client_metrics = dict(draft.image.client_metrics)
+        client_metrics = draft.copied("client_metrics")
         values = changed_values(client_metrics.pop(self.name, {}), self.changes)
         if values:
             client_metrics[self.name] = values
-        draft.image = replace(draft.image, client_metrics=client_metrics)
 
     @classmethod
     def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[ClientMetricsChanged]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.draft import Draft
@@ -26,14 +25,13 @@ class ClientQuotaChanged(MetadataRecord):
     changes: Mapping[str, float | None]
 
     def apply(self, draft: Draft) -> None:
-        quotas = dict(draft.image.quotas)
+        quotas = draft.copied("quotas")
         values = {**quotas.get(self.entity, {}), **self.changes}
         left = {key: value for key, value in values.items() if value is not None}
         if left:
             quotas[self.entity] = left
         else:
             quotas.pop(self.entity, None)
-        draft.image = replace(draft.image, quotas=quotas)
 
     @classmethod
     def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[ClientQuotaChanged]:

@@ -40,8 +40,7 @@ class ScramCredentialChanged(MetadataRecord):
         return f"ScramCredentialChanged(user={self.user!r}, mechanism={self.mechanism.sasl_name})"
 
     def apply(self, draft: Draft) -> None:
-        credentials = {**draft.image.scram_credentials, (self.user, self.mechanism): self.credential}
-        draft.image = replace(draft.image, scram_credentials=credentials)
+        draft.copied("scram_credentials")[self.user, self.mechanism] = self.credential
 
     @classmethod
     def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[ScramCredentialChanged]:
@@ -59,9 +58,7 @@ class ScramCredentialRemoved(MetadataRecord):
     mechanism: ScramMechanism = stored(MECHANISM)
 
     def apply(self, draft: Draft) -> None:
-        credentials = dict(draft.image.scram_credentials)
-        credentials.pop((self.user, self.mechanism), None)
-        draft.image = replace(draft.image, scram_credentials=credentials)
+        draft.copied("scram_credentials").pop((self.user, self.mechanism), None)
 
     @classmethod
     def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[ScramCredentialRemoved]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from flowstone.authentication.delegation_tokens import DelegationToken
@@ -31,10 +30,10 @@ class DelegationTokensChanged(MetadataRecord):
     removed: tuple[str, ...] = stored(Form(list, tuple))
 
     def apply(self, draft: Draft) -> None:
-        tokens = {**draft.image.delegation_tokens, **{token.token_id: token for token in self.tokens}}
+        tokens = draft.copied("delegation_tokens")
+        tokens.update((token.token_id, token) for token in self.tokens)
         for token_id in self.removed:
             tokens.pop(token_id, None)
-        draft.image = replace(draft.image, delegation_tokens=tokens)
 
     @classmethod
     def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterator[DelegationTokensChanged]:
