@@ -1,14 +1,12 @@
 // The load of bench.queues: share consumers of one group, and a producer, in one JVM that serves one broker.
 //
-// Arguments: BOOTSTRAP TOPIC GROUP CONSUMERS ACKNOWLEDGEMENT ORDERING BATCH_BYTES KEYS
+// Arguments: BOOTSTRAP TOPIC GROUP CONSUMERS ACKNOWLEDGEMENT ORDERING BATCH_BYTES POLL_RECORDS
 //   ACKNOWLEDGEMENT batches: with the next poll (Kafka's implicit mode); each: commitSync after each record (explicit)
 //   ORDERING none, or key: share.ordering of the group
 //
 // It prints `ready` when every consumer has its partition. Then it carries out one command per line of its input:
 //   fill COUNT              produce until COUNT records are left to consume; answers `filled`
 //   consume COUNT SECONDS   answers `first` at the first record, and `consumed RECORDS NANOSECONDS` at the end
-//   hold 1                  another member takes one record and keeps it; answers `holding`
-//   release 1               it returns the record; answers `released`
 //   latency RATE COUNT      produce at a rate and consume meanwhile; answers `first`, and `delivered RECORDS P50 P99`
 // Between commands no consumer polls. An error is one line that begins with `error`.
 
@@ -27,7 +25,6 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
-import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
@@ -38,11 +35,11 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 public class ShareLoad {
-    static final int VALUE_BYTES = 100, READY_S_MAX = 60, LATE_S_MAX = 20;
+    static final int KEYS = 10_000, VALUE_BYTES = 100, READY_S_MAX = 60, LATE_S_MAX = 20;
     static final Duration WAIT = Duration.ofMillis(50);
 
-    final String bootstrap, topic, group;
-    final int consumers, keys;
+    final String bootstrap, topic, group, pollRecords;
+    final int consumers;
     final boolean each;
     final KafkaProducer<byte[], byte[]> producer, prompt;
     final AtomicLong left = new AtomicLong(), count = new AtomicLong();
@@ -59,7 +56,7 @@ public class ShareLoad {
         group = arguments[2];
         consumers = Integer.parseInt(arguments[3]);
         each = arguments[4].equals("each");
-        keys = Integer.parseInt(arguments[7]);
+        pollRecords = arguments[7];
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
         settings.put("acks", "1");
@@ -100,8 +97,6 @@ public class ShareLoad {
             switch (words[0]) {
                 case "fill" -> load.fill(number);
                 case "consume" -> load.consume(number, Long.parseLong(words[2]));
-                case "hold" -> load.hold();
-                case "release" -> load.release();
                 case "latency" -> load.measureDelays(number, Integer.parseInt(words[2]));
                 default -> fail("unknown command " + line);
             }
@@ -141,23 +136,19 @@ public class ShareLoad {
 
     // Consumers
 
-    KafkaShareConsumer<byte[], byte[]> join(boolean explicit, String... more) {
+    KafkaShareConsumer<byte[], byte[]> join() {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
         settings.put("group.id", group);
-        settings.put("share.acknowledgement.mode", explicit ? "explicit" : "implicit");
-        for (int at = 0; at < more.length; at += 2) {
-            settings.put(more[at], more[at + 1]);
-        }
+        settings.put("share.acknowledgement.mode", each ? "explicit" : "implicit");
+        settings.put("max.poll.records", pollRecords);
         var consumer = new KafkaShareConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
         consumer.subscribe(List.of(topic));
         return consumer;
     }
 
     void work() {
-        // One by one: a batch of the log at most, so that a round ends soon.
-        String[] more = each ? new String[] {"max.poll.records", "10"} : new String[0];
-        try (KafkaShareConsumer<byte[], byte[]> consumer = join(each, more)) {
+        try (KafkaShareConsumer<byte[], byte[]> consumer = join()) {
             consumer.setAcknowledgementCommitCallback((offsets, error) -> {
                 if (error != null) {
                     fail("an acknowledgement was refused: " + error);
@@ -246,34 +237,6 @@ public class ShareLoad {
         }
     }
 
-    // A record that is not acknowledged
-
-    KafkaShareConsumer<byte[], byte[]> holder = null;
-    ConsumerRecord<byte[], byte[]> held = null;
-
-    void hold() {
-        if (holder == null) {
-            holder = join(true, "max.poll.records", "1", "share.acquire.mode", "record_limit");
-        }
-        long deadline = System.nanoTime() + READY_S_MAX * 1_000_000_000L;
-        while (held == null && System.nanoTime() < deadline) {
-            for (ConsumerRecord<byte[], byte[]> record : holder.poll(WAIT)) {
-                held = record;
-            }
-        }
-        if (held == null) {
-            fail("no record to hold after " + READY_S_MAX + " s");
-        }
-        say("holding");
-    }
-
-    void release() {
-        holder.acknowledge(held, AcknowledgeType.RELEASE);
-        holder.commitSync().values().forEach(error -> error.ifPresent(ShareLoad::fail));
-        held = null;
-        say("released");
-    }
-
     // Commands
 
     void fill(long records) {
@@ -281,7 +244,7 @@ public class ShareLoad {
         Arrays.fill(value, (byte) 'v');
         long more = records - left.get();
         for (long number = 0; number < more; number++, produced++) {
-            producer.send(new ProducerRecord<>(topic, Long.toString(produced % keys).getBytes(), value));
+            producer.send(new ProducerRecord<>(topic, Long.toString(produced % KEYS).getBytes(), value));
         }
         producer.flush();
         left.addAndGet(Math.max(more, 0));
@@ -306,7 +269,7 @@ public class ShareLoad {
                 LockSupport.parkNanos(due - System.nanoTime());
             }
             ByteBuffer value = ByteBuffer.allocate(VALUE_BYTES).putLong(System.nanoTime()).putLong(number);
-            prompt.send(new ProducerRecord<>(topic, Long.toString(number % keys).getBytes(), value.array()));
+            prompt.send(new ProducerRecord<>(topic, Long.toString(number % KEYS).getBytes(), value.array()));
         }
         left.addAndGet(records);
         if (!done.await(LATE_S_MAX, java.util.concurrent.TimeUnit.SECONDS)) {

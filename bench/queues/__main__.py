@@ -2,7 +2,7 @@
 
 Kafka's own share consumers read one partition. Measured are records per second and the broker's processor time with 1,
 8 and 64 consumers, which acknowledge in batches or one by one, the time from produce to delivery, and what ordering by
-key and one stuck key cost (Flowstone only). Writes JSON, Markdown and SVG to bench/results; docs/benchmarks.md
+key costs (Flowstone only). Writes JSON, Markdown and SVG to bench/results; docs/benchmarks.md
 describes the method.
 """
 
@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 from scripts.fetch_kafka import KAFKA_VERSION
 
@@ -26,7 +25,7 @@ from bench.command import Outcome, carry_out
 from bench.connection import Connection
 from bench.load import Figures
 from bench.modes import FLOWSTONE, KAFKA, NOT_FLUSHED
-from bench.queues.gates import BATCHES, DELIVERY, EACH, KEYS, LARGE, STUCK, verdicts
+from bench.queues.gates import BATCHES, DELIVERY, EACH, KEYS, LARGE, verdicts
 from bench.queues.load import Consumers, ShareLoad, compile_load
 from bench.rounds import Turns
 from bench.servers import Flowstone, Kafka, Server
@@ -41,14 +40,11 @@ ONE_REPLICA = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 CONSUMERS = (1, 8, 64)
-NAMES = (BATCHES, EACH, LARGE, DELIVERY, KEYS, STUCK)
-OURS = (KEYS, STUCK)  # Kafka has no key ordering
+NAMES = (BATCHES, EACH, LARGE, DELIVERY, KEYS)
 LARGE_BATCH_BYTES = 1_000_000
 # A round of records that are acknowledged one by one ends after some time: its rate depends on round trips.
 ROUND_SECONDS_MAX, EACH_SECONDS = 60, 3
-# Of a round with a stuck record, all within the lookahead of 100,000 offsets; those of its key remain.
-STUCK_KEYS, STUCK_FILLED, STUCK_CONSUMED = 1_000, 95_000, 90_000
-STUCK_CONSUMERS, STUCK_TURNS = 8, 2
+EACH_POLL_RECORDS = 10  # a batch of the log at most, so that a round ends soon
 RATE = 1_000  # records per second of `delivery`, which both brokers can deliver
 ROUNDS, QUICK_ROUNDS, QUICK_SHARE = 5, 3, 3
 
@@ -108,28 +104,15 @@ def _run_by_key(groups: Groups, load: ShareLoad, records: int, server: Server) -
     }
 
 
-def _run_stuck(groups: Groups, load: ShareLoad, server: Server) -> Figures:
-    """Consume by key in turns, while a member holds a record and while none does; return medians and their ratios."""
-    found: dict[bool, list[Figures]] = {False: [], True: []}
-    for turn in range(2 * STUCK_TURNS):
-        is_held = turn % 4 in (1, 2)
-        work = groups.of(server, load)
-        figures = work.consume(STUCK_CONSUMED, ROUND_SECONDS_MAX, filled=STUCK_FILLED, is_one_held=is_held)
-        found[is_held].append(figures)
-    free, stuck = ({name: median(each[name] for each in found[is_held]) for name in figures} for is_held in found)
-    return {
-        "records_per_s": stuck["records_per_s"],
-        "cost": free["records_per_s"] / stuck["records_per_s"],
-        "cpu_cost": stuck["cpu_s_per_million"] / free["cpu_s_per_million"],
-        "cpu_s_per_million": stuck["cpu_s_per_million"],
-    }
-
-
 def catalogue(groups: Groups, consumers: Sequence[int], sizes: Sizes) -> Iterator[Workload]:
     """Yield everything that is measured."""
     rounds: dict[str, tuple[ShareLoad, Run, str]] = {
         BATCHES: (ShareLoad(1), lambda each: each.consume(sizes.records, ROUND_SECONDS_MAX), "records_per_s"),
-        EACH: (ShareLoad(1, "each"), lambda each: each.consume(sizes.each, EACH_SECONDS), "records_per_s"),
+        EACH: (
+            ShareLoad(1, "each", poll_records=EACH_POLL_RECORDS),
+            lambda each: each.consume(sizes.each, EACH_SECONDS),
+            "records_per_s",
+        ),
         LARGE: (
             ShareLoad(1, batch_bytes=LARGE_BATCH_BYTES),
             lambda each: each.consume(sizes.records, ROUND_SECONDS_MAX),
@@ -144,9 +127,6 @@ def catalogue(groups: Groups, consumers: Sequence[int], sizes: Sizes) -> Iterato
     for count in consumers:
         work = partial(_run_by_key, groups, ShareLoad(count), sizes.records)
         yield Workload(KEYS, _variant(count), NOT_FLUSHED, "records_per_s", work)
-    for count in (each for each in consumers if each == STUCK_CONSUMERS):
-        work = partial(_run_stuck, groups, ShareLoad(count, ordering="key", keys=STUCK_KEYS))
-        yield Workload(STUCK, _variant(count), NOT_FLUSHED, "records_per_s", work)
 
 
 def _variant(consumers: int) -> str:
@@ -177,8 +157,8 @@ def measure(chosen: argparse.Namespace) -> Outcome:
 
 
 def _servers_of(workload: str, servers: Mapping[str, Server]) -> dict[str, Server]:
-    """Return the brokers that a workload measures."""
-    return {name: server for name, server in servers.items() if workload not in OURS or name == FLOWSTONE}
+    """Return the brokers that a workload measures: only Flowstone has key ordering."""
+    return {name: server for name, server in servers.items() if workload != KEYS or name == FLOWSTONE}
 
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:

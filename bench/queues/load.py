@@ -35,7 +35,7 @@ class ShareLoad:
     acknowledgement: str = "batches"
     ordering: str = "none"
     batch_bytes: int = 16_384
-    keys: int = 10_000
+    poll_records: int = 500  # the client's default
 
 
 def compile_load(directory: Path) -> None:
@@ -60,7 +60,8 @@ class Consumers:
         words = (server.address, topic, f"group-of-{topic}", load.consumers, load.acknowledgement, load.ordering)
         self._process = subprocess.Popen(
             [java_command(), HEAP, "-cp", f"{classes}:{kafka_classpath()}", "ShareLoad",
-             *map(str, words), str(load.batch_bytes), str(load.keys)],
+             *map(str, words), str(load.batch_bytes),
+             str(load.poll_records)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self._process.stdout is not None
@@ -87,24 +88,10 @@ class Consumers:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def consume(self, records: int, seconds: int, *, filled: int = 0, is_one_held: bool = False) -> Figures:
-        """Consume so many records, or for so long; return the rate and the broker's processor time.
-
-        Before that there are `filled` records, or as many as are consumed. With `is_one_held` another member has taken
-        one of them and keeps it meanwhile.
-        """
-        self._say(f"fill {filled or records}")
+    def consume(self, records: int, seconds: int) -> Figures:
+        """Consume so many records, or for so long; return the rate and the broker's processor time."""
+        self._say(f"fill {records}")
         self._expect("filled")
-        if is_one_held:
-            self._say("hold 1")
-            self._expect("holding")
-        figures = self._consume(records, seconds)
-        if is_one_held:
-            self._say("release 1")
-            self._expect("released")
-        return figures
-
-    def _consume(self, records: int, seconds: int) -> Figures:
         self._say(f"consume {records} {seconds}")
         self._expect("first")
         cpu_before = self._server.cpu_seconds()

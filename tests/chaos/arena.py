@@ -26,7 +26,7 @@ from tests.faults.traffic import SteadyConsumer
 from .bank import Bank
 from .cluster import ChaosCluster
 from .history import ClusterHistory, Journal
-from .queue_work import QueueWork
+from .queues.work import QueueWork
 from .replicas import compare, observe, offsets_of_later_epochs, read_copy
 from .tellers import Staff
 from .traffic import GroupMember, PacedProducer, committed_offsets

@@ -6,7 +6,7 @@
 #include "key_hashes.c"
 #include "key_map.c"
 
-enum { RECORD_BYTES_MIN = 5 }; /* as key_hashes_native.py has it, which bounds the count of records */
+enum { RECORD_BYTES_MIN = 5 }; /* as stored_records_native.py has it, which bounds the count of records */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const uint64_t seed[2] = {1, 2};

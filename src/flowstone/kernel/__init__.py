@@ -10,16 +10,14 @@ from __future__ import annotations
 from flowstone.kernel.twin import RecordsCheck, RecordsStatus
 
 try:
-    from flowstone.kernel.key_hashes_native import hash_keys
     from flowstone.kernel.native import check_records, find_timestamp
     from flowstone.kernel.refused_records_native import find_refused
-    from flowstone.kernel.stored_records_native import check_stored, copy_chosen
+    from flowstone.kernel.stored_records_native import check_stored, copy_chosen, hash_keys
 
     KERNEL = "native"
 except ImportError:
-    from flowstone.kernel.key_hashes_twin import hash_keys
     from flowstone.kernel.refused_records_twin import find_refused
-    from flowstone.kernel.stored_records_twin import check_stored, copy_chosen
+    from flowstone.kernel.stored_records_twin import check_stored, copy_chosen, hash_keys
     from flowstone.kernel.twin import check_records, find_timestamp
 
     KERNEL = "python"

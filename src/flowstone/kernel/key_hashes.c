@@ -1,13 +1,13 @@
 /* The hashes of the keys of a batch's records, for readers that need to know which records have the same key.
  *
  * The hash has a secret random seed (key_map.c): nobody can construct keys that have the same one. Like every loop of the
- * kernel it reads nothing outside the range it was given. key_hashes_twin.py implements the same in Python.
+ * kernel it reads nothing outside the range it was given. stored_records_twin.py implements the same in Python.
  */
 
 #include "compaction.h"
 #include "records.h"
 
-/* Filled and read by key_hashes_native.py: keep the order there. */
+/* Filled and read by stored_records_native.py: keep the order there. */
 struct hash_keys_call {
     int64_t position, size, record_count;
     const uint64_t *seed; /* two words */

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowstone.kernel import key_hashes_twin as twin
+from flowstone.kernel import stored_records_twin as twin
 from flowstone.wire.record_batch import encode_record
 
 try:
-    from flowstone.kernel import key_hashes_native as native
+    from flowstone.kernel import stored_records_native as native
 except ImportError:
     FORMS: list[ModuleType] = [twin]
 else:

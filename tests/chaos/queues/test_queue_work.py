@@ -1,4 +1,4 @@
-"""Share groups on a cluster of real processes whose leaders are killed, paused and stopped: see `queue_work`.
+"""Share groups on a cluster of real processes whose leaders are killed, paused and stopped: see `work`.
 
 A short slice of `python -m tests.chaos.run`, which has every fault class.
 """
@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from flowstone.types import TopicPartition
+from tests.chaos.cluster import ChaosCluster, Node
+from tests.chaos.network import Loopback
+from tests.chaos.queues.work import LETTERS, TASKS, QueueWork
+from tests.chaos.replicas import read_copy
 from tests.faults.rounds import describe
-
-from .cluster import ChaosCluster, Node
-from .network import Loopback
-from .queue_work import LETTERS, TASKS, QueueWork
-from .replicas import read_copy
 
 SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
 TRAFFIC_S, PAUSE_S = 2.0, 3.0

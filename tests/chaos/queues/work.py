@@ -17,12 +17,11 @@ from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire import messages as m
 from flowstone.wire.record_batch import Record, build_batch, decode_records
+from tests.chaos.cluster import ChaosCluster
+from tests.chaos.queues.members import END_TIMEOUT_S, PAUSE_S, TIMEOUT_S, TROUBLE, ChaosHistory, Member, leader_of
 from tests.faults.checker import Anomaly
 from tests.sim.queues.history import Group, Letter, StoredTasks
 from tests.support.wire_client import Client
-
-from .cluster import ChaosCluster
-from .queue_members import END_TIMEOUT_S, PAUSE_S, TIMEOUT_S, TROUBLE, ChaosHistory, Member, leader_of
 
 TASKS, LETTERS = "tasks", "dlq.tasks"
 PARTITIONS, MEMBERS, KEYS = 2, 2, 40

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from flowstone.types import TopicPartition
+from tests.chaos.queues.members import ChaosHistory
 from tests.sim.queues.history import Delivered, Group, StoredTasks
-
-from .queue_members import ChaosHistory
 
 PARTITION = TopicPartition("tasks", 0)
 KEYED = Group("keyed", True, 10, 0.0)
