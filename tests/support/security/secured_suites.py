@@ -170,6 +170,10 @@ def _secure_spark(options: dict[str, str]) -> None:
     from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
+    from pyspark_flowstone.foreach_batch import direct
+
+    write = direct.write
+    direct.write = lambda rows, given: write(rows, {**options, **given})
     for kind in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
         for name in ("load", "save", "start", "saveAsTable", "toTable"):
             if hasattr(kind, name):
