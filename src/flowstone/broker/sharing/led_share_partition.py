@@ -259,6 +259,9 @@ class LedSharePartition:
             self.close(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if self.error is not None:
             raise self.error
+        if not self.partition.holds_lease:
+            # Another broker may be the leader by now: it may have delivered the same records, and they may be accepted.
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # Waiting fetches
 

@@ -11,7 +11,7 @@ import flowstone
 from flowstone.coordinator.share.records import ShareKey
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
-from tests.support.sharing.share_client import ACCEPT, Delivered, Sharer, begin, delivered, topic_id_of
+from tests.support.sharing.share_client import ACCEPT, RELEASE, Delivered, Sharer, begin, delivered, topic_id_of
 from tests.support.wire_client import Client, batch_of
 
 DEADLINE_S = 30.0
@@ -105,3 +105,25 @@ def test_a_leader_that_was_replaced_cannot_accept_any_more(cluster: flowstone.Cl
         finally:
             cluster.heal()
     cluster.wait_in_sync("replaced")
+
+
+def test_a_leader_that_was_replaced_delivers_no_record_that_is_accepted_elsewhere(cluster: flowstone.Cluster) -> None:
+    topic_id = started(cluster, "released")
+    leader = cluster.leader("released")
+    with client_of(cluster, leader) as client:
+        member = Sharer(client, topic_id)
+        assert len(take(member)) == 10
+        member.acknowledge((0, 9, RELEASE))
+        cluster.partition({leader}, {1, 2, 3} - {leader})
+        try:
+            cluster.wait_for_leader("released", other_than=leader)
+            with client_of(cluster, cluster.leader("released")) as other_client:
+                other = Sharer(other_client, topic_id, "other")
+                assert [each.offset for each in take(other)] == list(range(10))
+                other.accept((0, 9))
+                response = member.fetch(wait_ms=0)
+                (told,) = (each.error_code for topic in response.responses for each in topic.partitions)
+                assert told in MOVING
+        finally:
+            cluster.heal()
+    cluster.wait_in_sync("released")
