@@ -48,7 +48,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch(filled: FilledBroker) -> Non
         cut_bytes = log_file.stat().st_size - end  # with the space that a killed broker leaves
         with filled.start() as broker, RawClient(broker.bootstrap) as client:
             assert not filled.check(client), broker.output
-            assert f"cut off {cut_bytes} bytes from offset {last.header.next_offset} on" in broker.output
+            assert f"truncated {cut_bytes} bytes from offset {last.header.next_offset} on" in broker.output
         assert log_file.stat().st_size == end
 
 
@@ -64,7 +64,7 @@ def test_a_tail_of_zeros_or_of_other_bytes_is_cut(filled: FilledBroker, tail: by
     write_at(log_file, end, tail)
     with filled.start() as broker, RawClient(broker.bootstrap) as client:
         assert not filled.check(client), broker.output
-        assert ("cut off" in broker.output) == is_damage
+        assert ("truncated" in broker.output) == is_damage
     assert log_file.stat().st_size == end
 
 

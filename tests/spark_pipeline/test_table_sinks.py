@@ -49,7 +49,7 @@ def test_a_topic_and_tables_have_each_row_once_although_a_run_fails_between_them
     write = outputs.write_table
     monkeypatch.setattr("flowstone.pipeline.engine.outputs.write_table", fail_once)
     summary = shop.run(restarts=10)
-    assert failed == ["all", "latest", "files"]
+    assert sorted(failed) == ["all", "files", "latest"]  # they are written at the same time
     assert summary.rows_in == 21
     orders = [*map(order, range(20)), order(20, 101.0)]
     assert rows_of(spark, shop, "all") == shop.rows() == orders

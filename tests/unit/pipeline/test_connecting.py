@@ -58,7 +58,7 @@ def test_nothing_shows_a_secret(tmp_path: Path) -> None:
     [
         (None, "cannot read the properties file"),
         ("=canary-secret", "a line is not name=value"),
-        ("sasl.canary=canary-secret", "sasl.canary is no property of this client"),
+        ("sasl.canary=canary-secret", "sasl.canary is not a property of this client"),
         ("security.protocol=SASL_SSL\nsasl.mechanism=canary\nsasl.password=canary-secret", "sasl.mechanism"),
     ],
 )

@@ -10,6 +10,8 @@ from flowstone.coordinator.groups.records import NO_LEADER_EPOCH, OffsetCommitte
 from flowstone.types import TopicPartition
 from tests.unit.coordinator.groups.harness import START_MS, Coordinator
 
+GROUPS = ("early", "late", "other")
+
 
 def coordinator() -> tuple[Coordinator, list[Any]]:
     """A coordinator with offsets of three groups, and the list of its replies."""
@@ -29,7 +31,7 @@ def coordinator() -> tuple[Coordinator, list[Any]]:
 def test_offsets_are_copied_and_none_is_beyond_the_branchs_end() -> None:
     made, replies = coordinator()
     made.now_ms = START_MS + 7
-    made.take(made.shard.branch_offsets(made.now_ms, None, BranchOffsetsRequest("orders", "audit", (10, 20))))
+    made.take(made.shard.branch_offsets(made.now_ms, None, BranchOffsetsRequest("orders", "audit", GROUPS, (10, 20))))
     assert replies == [BranchOffsetsResponse(("early", "late"))]
     assert made.log == [
         OffsetCommitted("early", "audit", 0, 3, 5, "note", START_MS + 7),
@@ -40,7 +42,7 @@ def test_offsets_are_copied_and_none_is_beyond_the_branchs_end() -> None:
 
 def test_a_branch_of_a_topic_without_offsets_gets_none() -> None:
     made, replies = coordinator()
-    made.take(made.shard.branch_offsets(made.now_ms, None, BranchOffsetsRequest("nowhere", "audit", (10,))))
+    made.take(made.shard.branch_offsets(made.now_ms, None, BranchOffsetsRequest("nowhere", "audit", GROUPS, (10,))))
     assert (made.log, replies) == ([], [BranchOffsetsResponse(())])
 
 

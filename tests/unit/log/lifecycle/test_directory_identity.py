@@ -186,7 +186,7 @@ def test_offsets_are_found_again_and_a_missing_or_damaged_file_has_none(
     assert directory.read_offsets(LOG_START_CHECKPOINT) == offsets
     write(directory, LOG_START_CHECKPOINT, b"rubbish")
     assert directory.read_offsets(LOG_START_CHECKPOINT) == {}
-    assert "is damaged and will be written anew" in caplog.text
+    assert "is damaged and will be rewritten" in caplog.text
 
 
 @pytest.mark.parametrize("is_confirmed", [True, False])

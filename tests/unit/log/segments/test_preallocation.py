@@ -193,7 +193,7 @@ def test_more_zeros_than_are_ever_preallocated_are_logged(preallocated: Any, cap
     with caplog.at_level(logging.WARNING):
         preallocated.reopen()
     assert preallocated.log.log_end_offset == before
-    assert "cut off" in caplog.text
+    assert "truncated" in caplog.text
 
 
 def test_zeros_in_the_place_of_durable_records_are_a_fault(preallocated: Any) -> None:
