@@ -35,8 +35,8 @@ def test_offsets_are_copied_and_none_is_beyond_the_branchs_end() -> None:
     assert replies == [BranchOffsetsResponse(("early", "late"))]
     assert made.log == [
         OffsetCommitted("early", "audit", 0, 3, 5, "note", START_MS + 7),
-        OffsetCommitted("late", "audit", 0, 10, NO_LEADER_EPOCH, "", START_MS + 7),
         OffsetCommitted("early", "audit", 1, 20, 5, "", START_MS + 7),
+        OffsetCommitted("late", "audit", 0, 10, NO_LEADER_EPOCH, "", START_MS + 7),
     ]
 
 
