@@ -248,25 +248,7 @@ def _changing() -> Iterator[Case]:
     yield Case("CreateTopics twice", 7, lambda n: _create([WIDE + "x"] * n))
     yield Case("CreateTopics of many partitions", 7, lambda n: _create(["broad"], partitions=n), 2000, 10_000)
     yield Case("CreateTopics with settings", 7, lambda n: _create(["set"], configs=n))
-    yield Case(
-        "CreateTopics with assignments",
-        7,
-        lambda n: m.CreateTopicsRequest(
-            topics=[
-                m.CreateTopicsRequestTopic(
-                    name="assigned",
-                    num_partitions=-1,
-                    replication_factor=-1,
-                    assignments=[
-                        m.CreateTopicsRequestAssignment(partition_index=index, broker_ids=[1]) for index in range(n)
-                    ],
-                    configs=[],
-                )
-            ],
-            timeout_ms=TIMEOUT_MS,
-            validate_only=True,
-        ),
-    )
+    yield Case("CreateTopics with assignments", 7, _create_assigned)
     yield Case(
         "CreatePartitions",
         3,
@@ -319,6 +301,16 @@ def _create(names: list[str], partitions: int = 1, configs: int = 0) -> m.Create
         ],
         timeout_ms=TIMEOUT_MS,
     )
+
+
+def _create_assigned(partitions: int) -> m.CreateTopicsRequest:
+    assignments = [
+        m.CreateTopicsRequestAssignment(partition_index=index, broker_ids=[1]) for index in range(partitions)
+    ]
+    topic = m.CreateTopicsRequestTopic(
+        name="assigned", num_partitions=-1, replication_factor=-1, assignments=assignments, configs=[]
+    )
+    return m.CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=True)
 
 
 def _features(count: int) -> list[m.UpdateFeaturesRequestFeatureUpdate]:

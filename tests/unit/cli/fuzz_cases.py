@@ -78,6 +78,11 @@ BASELINES: dict[str, list[str]] = {
     "txn producers": [f"{TOPIC}/0"],
     "txn find-hanging": ["--topic", TOPIC, "--max-transaction-timeout", "0"],
     "txn abort": [f"{TOPIC}/0@0", "--yes"],
+    "secure init": ["secure-{number}"],
+    "user add": ["fuzzer-{number}", "--password", "a-password"],
+    "user remove": ["fuzzer-none", "--yes"],
+    "profile add": ["fuzzer-{number}", "--servers", "127.0.0.1:1"],
+    "profile remove": ["fuzzer-none"],
     "token renew": ["a-token"],
     "token expire": ["a-token", "--yes"],
     "quota set": ["--user", "fuzzer", "--produce", "1000000"],
@@ -110,6 +115,7 @@ class Parameter(NamedTuple):
     name: str  # an option's, or the metavar of an argument
     position: int | None  # of an argument, among the arguments; None: an option
     is_flag: bool
+    is_required: bool = False
 
 
 class Command(NamedTuple):
@@ -150,10 +156,10 @@ def _typer_parameters(command: Any) -> Iterator[Parameter]:
     position = 0
     for each in command.params:
         if each.param_type_name == "argument":
-            yield Parameter(each.metavar or each.name, position, False)
+            yield Parameter(each.metavar or each.name, position, False, each.required)
             position += 1
         else:
-            yield Parameter(each.opts[0], None, each.is_flag)
+            yield Parameter(each.opts[0], None, each.is_flag, each.required)
 
 
 def mutations(values: Sequence[str] = VALUES) -> Iterator[Mutation]:

@@ -25,7 +25,20 @@ from flowstone.cli.pipeline.common import EXIT_DECLARATION, EXIT_LATER
 from flowstone.config import known_broker_names
 from flowstone.errors import ConfigError
 from tests.unit.cli.conftest import command_environment
-from tests.unit.cli.fuzz_cases import BACKUP, DATA, FILE, GROUP, TARGET, TOPIC, VALUES, VICTIM, Mutation, mutations
+from tests.unit.cli.fuzz_cases import (
+    BACKUP,
+    BASELINES,
+    DATA,
+    FILE,
+    GROUP,
+    TARGET,
+    TOPIC,
+    VALUES,
+    VICTIM,
+    Mutation,
+    commands,
+    mutations,
+)
 from tests.unit.cli.fuzz_runner import Case, Outcome
 
 WANTED = os.environ.get("FLOWSTONE_CLI_FUZZ", "1")
@@ -102,7 +115,9 @@ def _case(mutation: Mutation, directory: Path, bootstrap: str) -> Case:
         at = next(number for number in range(10**6) if not (directory / f"copy-{number}").exists())
         shutil.copytree(directory / DATA, directory / f"copy-{at}")
         arguments = [f"copy-{at}" if each == DATA else each for each in arguments]
-    return Case(arguments, str(directory), limit_s, {"FLOWSTONE_BOOTSTRAP": bootstrap, "COLUMNS": "100"}, "a line\n")
+    # Profiles are stored below the directory, not below the home of who runs the tests.
+    environment = {"FLOWSTONE_BOOTSTRAP": bootstrap, "COLUMNS": "100", "XDG_CONFIG_HOME": str(directory / "config")}
+    return Case(arguments, str(directory), limit_s, environment, "a line\n")
 
 
 def run(cases: list[Case]) -> list[Outcome]:
@@ -188,3 +203,9 @@ def test_every_option_of_every_command_is_in_the_sample() -> None:
     every = {(each.command, each.parameter) for each in mutations(VALUES[:1])}
     assert {(each.command, each.parameter) for each in sample(1, 1)} == every
     assert len(every) > 150
+
+
+def test_every_command_that_needs_arguments_has_a_baseline() -> None:
+    """Without the arguments, the command line is refused before the command sees an absurd value of an option."""
+    needing = {each.name for each in commands() if any(parameter.is_required for parameter in each.parameters)}
+    assert sorted(needing - BASELINES.keys()) == []
