@@ -6,6 +6,7 @@ strace lets the chosen system call fail on the chosen file, and counts.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from .raw_client import RawClient, Refused
 pytestmark = pytest.mark.skipif(not HAS_TRACER, reason="needs strace, to let system calls fail")
 EXIT_FAILURE = 1
 BATCHES_MAX = 100
-UNFLUSHED_MAX = 2000  # with acks=1 many may come before the third flush
+UNFLUSHED_MAX_S = 30.0  # with acks=1 any number may come before the third flush
 
 
 def failing(path: Path, system_call: str, when: str, trace: Path) -> Sequence[str]:
@@ -38,6 +39,14 @@ def stop_cleanly(filled: FilledBroker) -> None:
     assert filled.start().wait_ready().terminate() == 0
 
 
+def _fill_until_refused(filled: FilledBroker, client: RawClient, acks: int) -> None:
+    """Produce until the broker refuses a batch: with acks=all at most BATCHES_MAX, else for UNFLUSHED_MAX_S."""
+    ends_s = time.monotonic() + (0 if acks == ACKS_ALL else UNFLUSHED_MAX_S)
+    filled.fill(client, BATCHES_MAX, acks, "unlucky")
+    while time.monotonic() < ends_s:
+        filled.fill(client, BATCHES_MAX, acks, "unlucky")
+
+
 @pytest.mark.parametrize("acks", [1, ACKS_ALL])
 def test_after_a_failed_flush_nothing_is_acknowledged_or_tried_again_and_the_broker_ends_saying_so(
     filled: FilledBroker, tmp_path: Path, acks: int
@@ -48,7 +57,7 @@ def test_after_a_failed_flush_nothing_is_acknowledged_or_tried_again_and_the_bro
     tracer = failing(active, "fdatasync", "3", trace)
     broker = filled.start({"num.flush.threads": "1"}, tracer=tracer).wait_ready()
     with RawClient(broker.bootstrap) as client, pytest.raises((Refused, ConnectionError)) as refused:
-        filled.fill(client, BATCHES_MAX if acks == ACKS_ALL else UNFLUSHED_MAX, acks, "unlucky")
+        _fill_until_refused(filled, client, acks)
     if isinstance(refused.value, Refused):
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.wait_exit() == EXIT_FAILURE, broker.output

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,8 @@ from random import Random
 import pytest
 
 from flowstone import Broker
-from flowstone.client import Cluster
+from flowstone.client import Cluster, Refused
+from flowstone.errors import ErrorCode
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.network import Loopback
 from tests.support.spark.sink_histories import PARTITIONS, History
@@ -26,6 +28,7 @@ KILLS = int(os.environ.get("FLOWSTONE_FAULTS_SINK_KILLS", "3"))
 FIRST_SEED = int(os.environ.get("FLOWSTONE_FAULTS_SEED", "1"))
 KILL_CHANCE = 0.2  # at each step
 DELAY_MAX_S, DOWNTIME_MAX_S = 0.05, 0.5  # until the kill, which so falls into the step, and until the start after it
+REGISTERED_S = 30.0
 
 pytestmark = pytest.mark.timeout(300 + 30 * KILLS)
 
@@ -59,12 +62,25 @@ class Killer:
             self._failed.append(error)
 
 
+def create(cluster: Cluster, topic: str) -> None:
+    """Create a topic as soon as enough brokers are back after a kill."""
+    until_s = time.monotonic() + REGISTERED_S
+    while True:
+        try:
+            cluster.ensure_topics([topic])
+            return
+        except Refused as error:
+            if error.code is not ErrorCode.INVALID_REPLICATION_FACTOR or time.monotonic() > until_s:
+                raise
+        threading.Event().wait(0.1)
+
+
 def run_histories(bootstrap: str, killer: Killer) -> None:
     seed = FIRST_SEED
     while killer.kills < KILLS:
         topic = f"t-{uuid.uuid4().hex[:8]}"
         with Cluster(bootstrap) as cluster:
-            cluster.ensure_topics([topic])
+            create(cluster, topic)
             assert cluster.topics([topic])[topic] == PARTITIONS
         try:
             History(bootstrap, topic, seed, killer.disturb).run()

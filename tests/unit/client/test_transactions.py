@@ -111,6 +111,11 @@ def test_beginning_again_aborts_and_refuses_the_one_before(
     assert aborted_first_offsets(cluster, partition, 4) == {0}
 
 
+def deliver(producer: Producer, partition: TopicPartition, value: bytes) -> None:
+    producer.send(partition, batch_of(value), 1)
+    producer.flush()
+
+
 def test_a_late_batch_to_a_partition_that_was_added_is_refused(
     cluster: Cluster, other: Cluster, topic: str, transactional_id: str
 ) -> None:
@@ -120,9 +125,8 @@ def test_a_late_batch_to_a_partition_that_was_added_is_refused(
     producer.send(partition, batch_of(b"in time"), 1)
     producer.flush()
     begun(other, transactional_id)
-    producer.send(partition, batch_of(b"late"), 1)
     with pytest.raises(DeliveryFailed, match="another producer"):
-        producer.flush()
+        deliver(producer, partition, b"late")
 
 
 def test_offsets_are_committed_with_the_transaction_and_read_when_it_has_ended(
