@@ -28,7 +28,7 @@ _CHOICE_BYTES = 8
 
 
 class Form(NamedTuple):
-    """What is visible of a credential before its password is known."""
+    """The parts of a credential that a client sees before it has proven its password."""
 
     iterations: int = ITERATIONS_MIN
     salt_bytes: int = SALT_CHARACTERS
